@@ -367,7 +367,7 @@ class _ModelRun:
         sys.modules.pop("hfattn", None)  # the classes of the model are loaded; the batches are made as in training
         from hfattn.measured_outputs import outputs_of_texts
 
-        reader = self.tokenizer if self.processor is None else self.processor
+        reader = self.processor if self.tokenizer is None else self.tokenizer
         return outputs_of_texts(self.model, reader, self.order["measure"])
 
 

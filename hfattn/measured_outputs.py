@@ -111,7 +111,7 @@ def translations(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Output
 
 def captions(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
     """Return the captions of ``images`` by part; ``num_beams`` is the number of beams."""
-    processor = AutoImageProcessor.from_pretrained(".", trust_remote_code=False, backend="pil")
+    processor = AutoImageProcessor.from_pretrained(model.config.name_or_path, backend="pil")
     found: dict[str, list[str]] = {part: [] for part in order["images"]}
     for part, files in order["images"].items():
         for batch in pixel_batches(files, processor, order):

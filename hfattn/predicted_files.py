@@ -56,8 +56,8 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
 
     Args:
         predictor: the model.
-        file: an image, for a model of images; or a ``.txt`` file with a text on each line, "-" for such lines from the standard input, or a file or dataset
-            that ``open_rows`` reads.
+        file: a ``.txt`` file with a text on each line, "-" for such lines from the standard input, or a file or dataset
+            that ``open_rows`` reads; for a model of images also an image, or a folder of images.
         columns: its columns, in the order of ``predictor.columns``. By default, those that the model was trained on, or
             the names of ``predictor.columns``, or the only column.
         of_hub: ``config``, ``split`` and ``revision`` of a dataset on the Hub.
@@ -75,8 +75,11 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
         assert path is not None
         rows = Rows(path.name, lambda: (Row(number, {"text": text}) for number, text in read_lines(path)))
         return InputFile(rows, ("text",))
-    if predictor.columns == (IMAGE,) and Path(file).is_file() and Path(file).suffix.lower() in IMAGE_SUFFIXES:
-        return InputFile(Rows(Path(file).name, lambda: iter([Row(1, {IMAGE: file})])), (IMAGE,))
+    if predictor.columns == (IMAGE,) and (found := _image_files(Path(file))):
+        return InputFile(
+            Rows(Path(file).name, lambda: (Row(number, {IMAGE: str(path)}) for number, path in enumerate(found, 1))),
+            (IMAGE,),
+        )
     rows = open_rows(file, **of_hub)
     first = next(iter(rows), None)
     if first is None:
@@ -95,6 +98,12 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
         f"{rows.name} has the columns {', '.join(first.values)}; name those with {' and '.join(predictor.columns)} in "
         "columns."
     )
+
+
+def _image_files(place: Path) -> list[Path]:
+    """Return the images in a folder and its subfolders, or an image; none if it is something else."""
+    paths = sorted(place.rglob("*")) if place.is_dir() else [place]
+    return [path for path in paths if path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES]
 
 
 def _lines(numbered: Iterable[tuple[int, str]]) -> Iterator[Row]:

@@ -10,7 +10,7 @@ from .data.image_encoding import processed
 from .data.images import FORMATS, WHITE, Encoded, open_image
 from .errors import UserError
 from .generation import evaluation_mode
-from .loading import ModelLocation, load_any_model, loading_errors
+from .loading import ModelLocation, load_any_model, load_image_processor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -68,14 +68,10 @@ def load_dual_encoder(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerB
     Raises:
         UserError: there is no such model, or it does not embed images and texts.
     """
-    from transformers import AutoImageProcessor
-
     model, tokenizer, _ = load_any_model(name)
     if model.config.model_type != "dual_encoder":
         raise UserError(f"{name} is a {type(model).__name__}; give a dual encoder, as the recipe image_text trains it.")
-    with loading_errors(ModelLocation(name=name), "image processor", "preprocessor_config.json"):
-        processor = AutoImageProcessor.from_pretrained(name, backend="pil")
-    return model, tokenizer, processor
+    return model, tokenizer, load_image_processor(ModelLocation(name=name))
 
 
 def search_images(name: str, text: str, folder: Path, number: int = 5) -> list[tuple[Path, float]]:

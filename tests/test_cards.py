@@ -172,6 +172,7 @@ FOREIGN = (
     "data",
     "model",
     "samples",
+    "captions",
     "example",
     "examples",
     "short_text",

@@ -22,6 +22,7 @@ from hfattn.data import (
     LabeledImage,
     LabeledImages,
     MultiCropImages,
+    PermutationSampler,
     make_processor,
 )
 from hfattn.errors import UserError
@@ -39,7 +40,10 @@ from hfattn.training import (
 )
 
 K = 12
-DINO = {"prototypes": K, "head_size": 16, "bottleneck_size": 8, "local_crops": 1, "local_size": 4, "frozen_epochs": 0.5}
+DINO: dict[str, Any] = {
+    **{"prototypes": K, "head_size": 16, "bottleneck_size": 8},
+    **{"local_crops": 1, "local_size": 4, "frozen_epochs": 0.5},
+}
 
 
 def some_images(number: int = 16) -> LabeledImages:
@@ -115,20 +119,22 @@ def test_the_loss_is_that_of_a_literal_loop_over_pairs() -> None:
             for other in range(4):
                 if other != x:
                     scaled = student[other, image] / 0.5
-                    losses.append(-sum(p_t[k] * (scaled[k] - scaled.exp().sum().log()) for k in range(K)))
+                    losses.append(
+                        -torch.stack([p_t[k] * (scaled[k] - scaled.exp().sum().log()) for k in range(K)]).sum()
+                    )
         expected.append(torch.stack(losses).mean())
         assert float(found.entropy[image]) == pytest.approx(sum(entropies) / 2)
         assert float(found.divergence[image]) == pytest.approx(float(expected[-1].detach()) - sum(entropies) / 2)
     torch.testing.assert_close(found.loss, torch.stack(expected))
-    gradients = [torch.autograd.grad(loss, student)[0] for loss in (found.loss.sum(), sum(expected))]
+    gradients = [torch.autograd.grad(loss, student)[0] for loss in (found.loss.sum(), torch.stack(expected).sum())]
     torch.testing.assert_close(*gradients)
 
 
 def test_the_head_returns_cosines_with_its_directions() -> None:
     head = DinoHead(8, DinoConfig(**DINO))
     features = torch.randn(5, 8)
-    logits = head(features)
-    vectors, directions = head.mlp(features), head.last.weight
+    logits = head(features).detach()
+    vectors, directions = head.mlp(features).detach(), head.last.weight.detach()
     for i in range(5):
         for k in range(K):
             expected = functional.cosine_similarity(vectors[i], directions[k], dim=0)
@@ -159,16 +165,17 @@ def literal_training(steps: int) -> DinoModel:
     named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     decayed = [each for name, each in named if not name.endswith("bias") and "layernorm" not in name]
     kept = [each for name, each in named if name.endswith("bias") or "layernorm" in name]
-    optimizer = torch.optim.AdamW([{"params": decayed}, {"params": kept, "weight_decay": 0.0}], lr=0.01, eps=0.1)
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": kept, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=0.01, eps=0.1)
     for step in range(steps):
         epoch, part = divmod(step, 2)
         views.set_epoch(epoch)
-        sampler = views.sampler(42)
+        sampler = PermutationSampler(len(views), 42)
         sampler.set_epoch(epoch)
         batch = [views[i] for i in list(sampler)[8 * part : 8 * part + 8]]
         pixels = [torch.stack([each[name] for each in batch]) for name in ("global_views", "local_views")]
         outputs = model(*pixels)
-        losses = dino_losses(*outputs, model.center, 0.1, 0.04)
+        losses = dino_losses(outputs.student, outputs.teacher, model.center, 0.1, 0.04)
         optimizer.param_groups[0]["weight_decay"] = 0.4 + (0.1 - 0.4) * (1 + math.cos(math.pi * step / steps)) / 2
         optimizer.zero_grad()
         losses.loss.mean().backward()
@@ -191,7 +198,10 @@ def assert_same(model: DinoModel, other: DinoModel, atol: float = 1e-5) -> None:
 
 @pytest.mark.parametrize("accumulation", [1, 4])
 def test_training_is_that_of_a_literal_loop(tmp_path: Path, accumulation: int) -> None:
-    sizes = {"per_device_train_batch_size": 8 // accumulation, "gradient_accumulation_steps": accumulation}
+    sizes: dict[str, Any] = {
+        "per_device_train_batch_size": 8 // accumulation,
+        "gradient_accumulation_steps": accumulation,
+    }
     trainer = make_trainer(tmp_path, **sizes)
     before = copy.deepcopy(trainer.model.state_dict())
     trainer.train()
@@ -228,7 +238,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_ends_with_the_same_student_teacher_and_center(tmp_path: Path) -> None:
-    saving = {"save_strategy": "steps", "save_steps": 3}
+    saving: dict[str, Any] = {"save_strategy": "steps", "save_steps": 3}
     whole = make_trainer(tmp_path / "whole", **saving)
     whole.train()
     resumed = make_trainer(tmp_path / "resumed", **saving)
@@ -252,7 +262,8 @@ def test_a_resumed_run_ends_with_the_same_student_teacher_and_center(tmp_path: P
     ],
 )
 def test_a_collapsed_run_stops_with_a_sentence(tmp_path: Path, arm: dict[str, float], sentence: str) -> None:
-    fast = {"learning_rate": 0.02, "adam_epsilon": 1e-8, "max_steps": 200, "logging_steps": 10, "weight_decay": 0.0}
+    fast: dict[str, Any] = {"learning_rate": 0.02, "adam_epsilon": 1e-8, "max_steps": 200, "logging_steps": 10}
+    fast["weight_decay"] = 0.0
     trainer = make_trainer(tmp_path, {**arm, "momentum": 0.5, "final_weight_decay": 0.0}, **fast)
     with pytest.raises(CollapseError, match=sentence):
         trainer.train()
@@ -264,15 +275,15 @@ def test_evaluation_is_of_the_teacher_by_its_neighbors(tmp_path: Path) -> None:
     trainer.train()
     assert 0 < trainer.state.log_history[0]["teacher_entropy"] < math.log(K)
     images = some_images(8)
-    part = EncodedImages(images, make_processor((8, 8), [0.5] * 3, [0.5] * 3))
+    part, bank = EncodedImages(images, make_processor((8, 8), [0.5] * 3, [0.5] * 3)), trainer.bank
     with torch.no_grad():
         for tensor in trainer.model.student.parameters():
             tensor.zero_()  # the teacher decides
         found = [image_features(trainer.model.teacher, torch.stack([each["pixel_values"] for each in examples]))
-                 for examples in (part, trainer.bank)]  # fmt: skip
+                 for examples in ([part[i] for i in range(8)], [bank[i] for i in range(16)])]  # fmt: skip
     scores = trainer.evaluate(part)
     assert scores["eval_examples"] == 8
-    labels = [torch.tensor([item.label for item in each.images]) for each in (part, trainer.bank)]
+    labels = [torch.tensor([item.label for item in each.images]) for each in (part, bank)]
     expected = neighbor_accuracy(found[0], labels[0], found[1], labels[1])
     assert scores["eval_accuracy"] == expected
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from hfattn.data import LabeledDataConfig, LabeledTexts, batches
 from hfattn.errors import UserError
 from hfattn.models import modeling_bahdanau, modeling_rnn_encoder, modeling_vaswani, modeling_vaswani_translation
+from hfattn.models.recurrent_decoder import BahdanauDecoder
 from hfattn.training.expected import SUFFIX
 from hfattn_cli import app
 
@@ -48,7 +49,7 @@ def encoder_reads_padding(patch: pytest.MonkeyPatch) -> None:
 
 
 def decoder_attends_to_padding(patch: pytest.MonkeyPatch) -> None:
-    leave_off(patch, "encoder_attention_mask", modeling_vaswani.VaswaniDecoder, modeling_bahdanau.BahdanauDecoder)
+    leave_off(patch, "encoder_attention_mask", modeling_vaswani.VaswaniDecoder, BahdanauDecoder)
 
 
 def decoder_attends_to_later_targets(patch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,13 @@ from hfattn import (
     BahdanauForConditionalGeneration,
     CharRNNConfig,
     CharRNNForCausalLM,
+    DualEncoderConfig,
+    DualEncoderModel,
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
     RNNEncoderForTokenClassification,
+    ShowAttendTellConfig,
+    ShowAttendTellForConditionalGeneration,
     VaswaniConfig,
     VaswaniForCausalLM,
     VaswaniForConditionalGeneration,
@@ -35,6 +39,7 @@ from hfattn.models.strict_config import OLDEST_TRANSFORMERS
 
 MODELS = ROOT / "hfattn" / "models"
 SMALL = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 16, "encoder_layers": 1, "decoder_layers": 1}
+TOWER = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 IDS = torch.tensor([[3, 4, 5, 6, 7, 8]])
 
 SHARED = {"custom_classes.py", "strict_config.py"}
@@ -47,6 +52,7 @@ VASWANI = {
     "classifier_output.py",
 }
 RECURRENT = {"cache_recurrent.py", "recurrent_cells.py", "recurrent_layers.py"}
+DECODER = {"attention_local.py", "configuration_recurrent_decoder.py", "encoder_decoder.py", "recurrent_decoder.py"}
 RNN_ENCODER = {"attention_pooling.py", "classifier_output.py", "configuration_rnn_encoder.py"}
 RNN_ENCODER |= {"modeling_rnn_encoder.py", "recurrent_cells.py", "recurrent_layers.py"}
 KERNELS = {"cache_recurrent.py", "random_directions.py"}
@@ -66,12 +72,23 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
     "recurrent translator": (
         BahdanauForConditionalGeneration,
         BahdanauConfig(vocab_size=12, embedding_size=8, encoder_hidden_size=8, hidden_size=8),
+        SHARED | ATTENTION | RECURRENT | PIPELINE | DECODER | {"configuration_bahdanau.py", "modeling_bahdanau.py"},
+        4420,
+    ),
+    "captioner": (
+        ShowAttendTellForConditionalGeneration,
+        ShowAttendTellConfig(vocab_size=12, embedding_size=8, hidden_size=8, annotation_size=8),
         SHARED
         | ATTENTION
         | RECURRENT
-        | PIPELINE
-        | {"attention_local.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
-        4290,
+        | DECODER
+        | {
+            "alignment.py",
+            "configuration_show_attend_tell.py",
+            "modeling_show_attend_tell.py",
+            "pipeline_image_captioning.py",
+        },
+        4420,
     ),
     "recurrent classifier": (
         RNNEncoderForSequenceClassification,
@@ -84,6 +101,14 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         RNNEncoderConfig(vocab_size=12, embedding_size=8, hidden_size=8),
         SHARED | ATTENTION | RNN_ENCODER,
         2800,
+    ),
+    "dual encoder": (
+        DualEncoderModel,
+        DualEncoderConfig(
+            vision_config={"model_type": "vit", **TOWER}, text_config={"model_type": "bert", "vocab_size": 9, **TOWER}
+        ),
+        SHARED | {"configuration_dual_encoder.py", "modeling_dual_encoder.py"},
+        600,
     ),
     "recurrent language model": (
         CharRNNForCausalLM,

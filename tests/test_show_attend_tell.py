@@ -75,7 +75,7 @@ class TestGeneration(Seq2SeqGenerationTests):
 def literal_annotations(model: Any, pixels: torch.Tensor) -> list[torch.Tensor]:
     hidden = pixels
     for convolution in model.model.encoder.convolutions:
-        hidden = convolution.convolution(hidden[None])[0].relu()
+        hidden = convolution(hidden[None])[0]
     found = []
     for row, column in itertools.product(*map(range, hidden.shape[1:])):
         position: list[torch.Tensor] = []

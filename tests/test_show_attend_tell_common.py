@@ -59,6 +59,7 @@ class Dinov2Test(CaptionerTests, unittest.TestCase):
             num_hidden_layers=1,
             num_attention_heads=2,
             mlp_ratio=1,
+            use_mask_token=False,
             image_size=16,
             patch_size=8,
         ).to_dict(),

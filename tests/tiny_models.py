@@ -7,9 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoTokenizer,
@@ -17,6 +15,9 @@ from transformers import (
     BartForConditionalGeneration,
     BertConfig,
     BertModel,
+    BitImageProcessorPil,
+    Dinov2Config,
+    Dinov2Model,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     DistilBertModel,
@@ -35,12 +36,16 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    ResNetConfig,
+    ResNetForImageClassification,
     T5Config,
     T5ForConditionalGeneration,
     T5Tokenizer,
 )
 
 from hfattn import VaswaniConfig, VaswaniForMaskedLM
+from hfattn.data import make_processor, processed, read_digits
+from hfattn.data.digits import WORDS
 from hfattn.generated import date_pairs
 
 TEXTS = (
@@ -147,6 +152,17 @@ def tiny_model(
     model = model_class(config_class(**sizes))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def tiny_image_model(folder: Path) -> Path:
+    """Make ``folder`` with the body of a DINOv2 and its processor, as they are published."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "mlp_ratio": 2}
+    Dinov2Model(Dinov2Config(**sizes, image_size=28, patch_size=7)).save_pretrained(folder)
+    BitImageProcessorPil(
+        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    ).save_pretrained(folder)
     return folder
 
 
@@ -282,18 +298,6 @@ def choices_file(path: Path, questions: int = 600) -> Path:
     return path
 
 
-def digits_folder(folder: Path) -> Path:
-    """The digits of scikit-learn as IDX files: 1,400 to train on, 397 to test on."""
-    folder.mkdir(exist_ok=True)
-    digits = load_digits()
-    images = (digits.images * (255 / 16)).astype(np.uint8)
-    for prefix, rows in (("train", slice(0, 1400)), ("t10k", slice(1400, None))):
-        for what, values in (("images-idx3", images[rows]), ("labels-idx1", digits.target[rows].astype(np.uint8))):
-            head = np.array([0x0800 + values.ndim, *values.shape], ">u4").tobytes()
-            (folder / f"{prefix}-{what}-ubyte").write_bytes(head + values.tobytes())
-    return folder
-
-
 def tiny_teacher(folder: Path, reviews: Path, names: Sequence[str] = ("0", "1")) -> Path:
     """A DistilBERT with a classifier, fine-tuned for a second on the single texts of ``labeled_file``."""
     tiny_model(folder, "distilbert", (*TEXTS, *_GOOD, *_BAD, *_THINGS))
@@ -311,14 +315,40 @@ def tiny_teacher(folder: Path, reviews: Path, names: Sequence[str] = ("0", "1"))
     return folder
 
 
+def tiny_image_classifier(folder: Path, trained: bool) -> Path:
+    """Make ``folder`` with a residual network, trained for a few seconds on digits, or with an untrained DINOv2."""
+    torch.manual_seed(0)
+    digits = read_digits()
+    if not trained:
+        sizes = {"image_size": 28, "patch_size": 14, "hidden_size": 32, "num_hidden_layers": 2}
+        model: PreTrainedModel = Dinov2Model(Dinov2Config(num_attention_heads=2, **sizes))
+        processor = make_processor((28, 28), (0.5,) * 3, (0.5,) * 3)
+    else:
+        names = {
+            "id2label": dict(enumerate(digits.labels)),
+            "label2id": {name: i for i, name in enumerate(digits.labels)},
+        }
+        config = ResNetConfig(embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic", **names)
+        model, processor = ResNetForImageClassification(config), make_processor((16, 16), (0.5,) * 3, (0.5,) * 3)
+        pixel_values = processed([item.image for item in digits], processor)
+        labels = torch.tensor([item.label for item in digits])
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        for step in range(84):
+            part = slice(64 * step % 1728, 64 * step % 1728 + 64)
+            model(pixel_values=pixel_values[part], labels=labels[part]).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
 @cache
 def placeholder(word: str, root: Path) -> Path:
     """What a word such as ``TINY_DISTILBERT`` stands for in the overrides of a tiny variant."""
     path = root / word.lower()
     if word in ("TINY_REVIEWS", "TINY_PAIRS"):
         return labeled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
-    if word == "TINY_DIGITS":
-        return digits_folder(path)
     if word == "TINY_CHOICES":
         return choices_file(path.with_suffix(".jsonl"))
     if word == "TINY_SCORES":
@@ -328,11 +358,19 @@ def placeholder(word: str, root: Path) -> Path:
         return labeled_file(path.with_suffix(".tsv"), pairs=False, texts=2400, wrong=True, long=long)
     if word == "TINY_TEACHER":
         return tiny_teacher(path, placeholder("TINY_REVIEWS", root))
+    if word == "TINY_IMAGE_TEACHER":
+        return tiny_image_classifier(path, trained=True)
+    if word == "TINY_DINOV2":
+        return tiny_image_classifier(path, trained=False)
     if word == "TINY_BODY":  # of the teacher, for a new head
         teacher = placeholder("TINY_TEACHER", root)
         DistilBertModel.from_pretrained(teacher).save_pretrained(path)
         AutoTokenizer.from_pretrained(teacher).save_pretrained(path)
         return path
+    if word == "TINY_DINOV2":
+        return tiny_image_model(path)
+    if word == "TINY_SENTENCES":  # which knows the names of digits
+        return tiny_model(path, "bert", (*TEXTS, *WORDS))
     kind = word.removeprefix("TINY_").lower()
     if kind in TRANSLATORS:
         pairs = date_pairs("train", 300, seed=1)

@@ -14,14 +14,27 @@ from hfattn_cli import app
 
 LONGEST = 120  # seconds, which is what a tiny variant is allowed on a CPU
 # Two test files, so that two processes can run them.
-FROM_SCRATCH = ("baselines", "char_lm", "classification", "multiple_choice", "token_classification", "translation")
+FROM_SCRATCH = (
+    "baselines",
+    "char_lm",
+    "classification",
+    "image_captioning",
+    "image_classification",
+    "image_text",
+    "multiple_choice",
+    "self_supervised",
+    "token_classification",
+    "translation",
+)
 FILES = expected_files(ROOT / "recipes")
 
 
 def begins_from_scratch(path: Path) -> bool:
     """Return whether the configuration of an expected.json trains without a pretrained model or a teacher."""
     config = yaml.safe_load(path.with_name(path.name.removesuffix(SUFFIX) + ".yaml").read_text())
-    return path.parent.name in FROM_SCRATCH and "name" not in config.get("model", {})
+    has_teacher = "teacher" in config and path.parent.name == "image_classification"
+    is_named = any("name" in config.get(section, {}) for section in ("model", "text"))
+    return path.parent.name in FROM_SCRATCH and not is_named and not has_teacher
 
 
 def variants(from_scratch: bool) -> pytest.MarkDecorator:

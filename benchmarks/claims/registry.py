@@ -2,6 +2,7 @@
 
 from . import (
     cells,
+    collapse,
     direction,
     efficient_attention,
     extrapolation,
@@ -46,5 +47,6 @@ CLAIMS: dict[str, Claim] = {
     "images": images.CLAIM,
     "image_distillation": image_distillation.CLAIM,
     "image_positions": image_positions.CLAIM,
+    "collapse": collapse.CLAIM,
     "image_maps": image_maps.CLAIM,
 }

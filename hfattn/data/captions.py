@@ -53,7 +53,8 @@ class EncodedCaptions(EncodedExamples):
         super().__init__(images, sides, too_long, seed)
         self.images = replace(images, items=[images.items[i] for i in self.kept])
         self.processor, self.background, self.features = processor, background, features
-        self.augment = None if augmentation is None else Augmentation(augmentation, input_size(processor))
+        self.size = input_size(processor)
+        self.augment = None if augmentation is None else Augmentation(augmentation, self.size)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         (labels,) = self.segmentation(index)
@@ -61,11 +62,12 @@ class EncodedCaptions(EncodedExamples):
             features = torch.from_numpy(np.array(self.features[self.kept[index]]))
             return {"image_features": features, "labels": labels}
         item = self.images.items[index]
-        if self.augment is None:
-            return {"pixel_values": processed([item.image], self.processor, self.background)[0], "labels": labels}
-        random = np.random.default_rng([self.seed, self.epoch, index])
-        image = self.augment(open_image(item.image, self.background, self.images.place(index)), random)
-        return {"pixel_values": normalized(image, self.processor), "labels": labels}
+        image = open_image(item.image, self.background, self.images.place(index))
+        if self.augment is not None:
+            image = self.augment(image, np.random.default_rng([self.seed, self.epoch, index]))
+        if image.size[::-1] == self.size:
+            return {"pixel_values": normalized(image, self.processor), "labels": labels}
+        return {"pixel_values": processed([image], self.processor)[0], "labels": labels}
 
 
 class CaptionCollator:

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from .images import LabeledImage, LabeledImages
+from .images import CaptionedImage, CaptionedImages, LabeledImage, LabeledImages
+
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def read_digits() -> LabeledImages:
@@ -11,5 +13,13 @@ def read_digits() -> LabeledImages:
 
     found = load_digits()
     pixels = np.minimum(found.images * 16, 255).astype(np.uint8)  # from 0 to 16
-    items = [LabeledImage(image, int(label), line) for line, (image, label) in enumerate(zip(pixels, found.target), 1)]
+    labeled = zip(pixels, found.target.tolist(), strict=True)
+    items = [LabeledImage(image, label, line) for line, (image, label) in enumerate(labeled, 1)]
     return LabeledImages("the digits of scikit-learn", items, labels=[str(digit) for digit in range(10)])
+
+
+def read_digit_words() -> CaptionedImages:
+    """Return the digits with their names, such as "seven", as texts."""
+    digits = read_digits()
+    items = [CaptionedImage(image, WORDS[label], line) for image, label, line, _ in digits]
+    return CaptionedImages(digits.name, items)

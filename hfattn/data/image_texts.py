@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from transformers import BaseImageProcessor, PreTrainedTokenizerBase
 
 from ..fields import at_least
 from .batches import TrainingExamples
+from .digits import read_digit_words
 from .image_augmentation import Augmentation, AugmentationConfig
 from .image_encoding import input_size, normalized, processed
 from .image_parts import CaptionedDataConfig
@@ -31,6 +32,8 @@ class ImageTextDataConfig(CaptionedDataConfig):
         max_length: maximum number of tokens of a text; longer texts are truncated.
     """
 
+    generated: ClassVar[tuple[str, ...]] = ("digits",)  # of scikit-learn, with their names as texts
+
     image_columns: list[str] = field(default_factory=list)
     max_length: int = at_least(3, 32)
 
@@ -40,6 +43,9 @@ class ImageTextDataConfig(CaptionedDataConfig):
                 f"folds is {self.folds}, and each of the {len(self.image_columns)} image_columns is a fold; write "
                 f"folds: {len(self.image_columns)}, or one image_column."
             )
+
+    def generate(self, seed: int) -> dict[str, CaptionedImages]:
+        return self.split_whole(read_digit_words(), seed if self.split_seed is None else self.split_seed)
 
     def read(self, dataset: Source, split: str, train: CaptionedImages | None = None) -> CaptionedImages:
         if not self.image_columns:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from transformers import BaseImageProcessor
 
 from .batches import TrainingExamples
 from .image_augmentation import Augmentation, AugmentationConfig, random_crop
@@ -14,6 +13,7 @@ from .images import WHITE, LabeledImages, open_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from transformers import BaseImageProcessor
 
 
 class Crops(NamedTuple):
@@ -46,7 +46,7 @@ class MultiCropImages(TrainingExamples[dict[str, torch.Tensor]]):
     def __init__(
         self,
         images: LabeledImages,
-        processor: BaseImageProcessor,
+        processor: "BaseImageProcessor",
         crops: dict[str, Crops],
         augmentation: AugmentationConfig,
         background: Sequence[int] = WHITE,

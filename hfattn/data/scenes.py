@@ -112,15 +112,15 @@ class Scenes:
         """Return ``number`` scenes of a part; ``fields`` of each has its ``objects``."""
         random = np.random.default_rng([seed, PARTS.index(part)])
         layouts = [layout for layout, grid in _GRIDS.items() if grid[0] * grid[1] in self.numbers]
-        items = []
+        items: list[CaptionedImage] = []
         while len(items) < number:
             layout = layouts[random.integers(len(layouts))]
             rows, columns = _GRIDS[layout]
             things = self.things[part]
-            chosen = [things[i] for i in random.integers(len(things), size=rows * columns)]
+            chosen = random.integers(len(things), size=rows * columns).tolist()
             if self._is_shared and _part_of(layout, chosen) != part:
                 continue
-            items.append(self._compose(layout, chosen, random))
+            items.append(self._compose(layout, [things[i] for i in chosen], random))
         return CaptionedImages(self.name, items, unit="Scene")
 
     @property
@@ -191,9 +191,9 @@ def resized_thing(pixels: np.ndarray, side: float) -> np.ndarray:
     return np.asarray(Image.fromarray(pixels).convert("RGBa").resize(size).convert("RGBA"))
 
 
-def _part_of(layout: str, things: Sequence[Thing]) -> str:
-    """Return the part of a composition, which a hash of the layout and the names decides."""
-    first = sha256("\t".join([layout, *(thing.name for thing in things)]).encode()).digest()[0] / 256
+def _part_of(layout: str, chosen: Sequence[int]) -> str:
+    """Return the part of a composition, which a hash of the layout and the numbers of its things decides."""
+    first = sha256(f"{layout} {chosen}".encode()).digest()[0] / 256
     return "test" if first < EVALUATION_SHARE else "validation" if first < 2 * EVALUATION_SHARE else "train"
 
 
@@ -237,8 +237,9 @@ def _read_digits(source: Source, split: str) -> list[tuple[np.ndarray, int]]:
         )
 
     def gray(image: Encoded) -> np.ndarray:
-        is_gray = isinstance(image, np.ndarray) and image.ndim == 2
-        return image if is_gray else np.asarray(open_image(image).convert("L"))
+        if isinstance(image, np.ndarray) and image.ndim == 2:
+            return image
+        return np.asarray(open_image(image).convert("L"))
 
     return [(gray(item.image), item.label) for item in images]
 
@@ -255,7 +256,8 @@ def stamp_things(source: Source, language: str) -> dict[str, list[Thing]]:
     Args:
         source: a dataset with the column ``image``, images with an alpha channel; a column with captions for each
             language ("en", "es"), such as "A red flower."; and the column ``cartoon``, whose drawings are left out.
-            Captions that do not start with an article, or have more than ``_MOST_WORDS`` words, are left out.
+            Captions that do not start with an article, or have more than ``_MOST_WORDS`` words, are left out, also if
+            those in the other language do, so that the scenes of both languages are the same.
         language: column of the captions.
 
     Raises:
@@ -264,10 +266,10 @@ def stamp_things(source: Source, language: str) -> dict[str, list[Thing]]:
     from PIL import Image
 
     stamps = read_captioned_images(source, text_column=language)
-    named = re.compile(rf"(?i:{'|'.join(_ARTICLES[language])})( [\w-]+){{1,{_MOST_WORDS - 1}}}\.?")
     things = []
     for item in stamps:
-        if item.fields.get("cartoon") or not named.fullmatch(item.text):
+        captions = {**item.fields, language: item.text}
+        if item.fields.get("cartoon") or not all(_names_a_thing(captions, each) for each in LANGUAGES):
             continue
         assert isinstance(item.image, bytes)
         pixels = np.asarray(Image.open(io.BytesIO(item.image)).convert("RGBA"))
@@ -279,6 +281,13 @@ def stamp_things(source: Source, language: str) -> dict[str, list[Thing]]:
             f"{stamps.name} has no caption such as 'A red flower.' in {language!r}; write the dataset of the stamps."
         )
     return dict.fromkeys(PARTS, things)
+
+
+def _names_a_thing(captions: Mapping[str, str], language: str) -> bool:
+    """Return whether a caption is an article and a few words, such as "A red flower."."""
+    articles = "|".join(_ARTICLES[language])
+    named = rf"(?i:{articles})( [\w-]+){{1,{_MOST_WORDS - 1}}}\.?"
+    return re.fullmatch(named, captions.get(language, "")) is not None
 
 
 @strict
@@ -299,7 +308,7 @@ class SceneDataConfig(CaptionedDataConfig):
     things: str | None = None
     language: str = one_of(LANGUAGES, "en")
     numbers: list[int] = field(default_factory=lambda: [2])  # of things in a scene: 2, 3 and 4
-    scale: list[float] = field(default_factory=lambda: [0.55, 0.9])  # size of a thing, as a share of its cell
+    scale: list[float | int] = field(default_factory=lambda: [0.55, 0.9])  # size of a thing, as a share of its cell
     scene_background: str = one_of(("black", "clutter"), "black")
     examples: int = at_least(1, 20_000)  # number of scenes to train on
     evaluation_examples: int = at_least(1, 1000)  # number of scenes in each of validation and test

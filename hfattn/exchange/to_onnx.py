@@ -18,12 +18,13 @@ from ..errors import UserError
 from ..extras import require
 from ..loading import max_positions
 from ..models.cache_recurrent import RecurrentCache
-from ..models.modeling_bahdanau import BahdanauEncoderOutput, BahdanauForConditionalGeneration
+from ..models.modeling_bahdanau import BahdanauForConditionalGeneration
 from ..models.modeling_char_rnn import CharRNNForCausalLM
 from ..models.modeling_rnn_encoder import RNNEncoderForSequenceClassification
 from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForMaskedLM, VaswaniForSequenceClassification
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from ..models.recurrent_cells import GRU, LSTM, Elman, GRUResetBefore
+from ..models.recurrent_decoder import BahdanauEncoderOutput
 from ..models.recurrent_layers import RecurrentLayer, where_moved
 
 FILE = "model.onnx"

@@ -1,6 +1,7 @@
 """Compute the scores of a run from the outputs that the sandbox has sent; see ``measuring.py``."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from transformers import EvalPrediction
 
 from ..data.image_texts import text_numbers
+from ..data.images import LabeledImages
 from ..data.questions import FoundAnswer
 from ..metrics import (
     AnswerMetric,
@@ -159,7 +161,8 @@ def scores_of_embeddings(measurement: Measurement, part: str, result: Result) ->
             f"embeddings of the {name} of {part} are not of length 1"
         )
         embeds.append(sent.float().numpy())
-    return retrieval_scores(*embeds, text_numbers(examples)[1], np.arange(len(texts)))
+    image_embeds, text_embeds = embeds
+    return retrieval_scores(image_embeds, text_embeds, text_numbers(examples)[1], np.arange(len(texts)))
 
 
 def scores_of_likelihoods(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
@@ -252,7 +255,8 @@ def scores_of_features(measurement: Measurement, part: str, result: Result) -> d
     Raises:
         AssertionError: these are not finite features of each image.
     """
-    images, bank = measurement.parts[part], measurement.items["train"]
+    images: LabeledImages = measurement.parts[part]
+    bank = replace(images, items=list(measurement.items["train"]))
     for name, number in ((part, len(images)), ("train", len(bank))):
         sent = result.tensors.get(name)
         assert sent is not None, f"the process sent no features of {name}"

@@ -4,6 +4,7 @@ Shapes: B batch, L annotations, one for each cell of a grid of rows x columns, D
 length, H width of the decoder's state, O width of the output layer's input, V vocabulary size.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
@@ -95,7 +96,7 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
     config: ShowAttendTellConfig
     main_input_name = "pixel_values"
     input_modalities = ("image", "text")
-    _no_split_modules = ["Convolution", "ShowAttendTellDecoder"]
+    _no_split_modules = ["Convolution", "LaterConvolution", "ShowAttendTellDecoder"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -108,16 +109,28 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
             init.zeros_(module.baseline)
 
 
-class Convolution(GradientCheckpointingLayer):
-    """A convolution of 3 x 3 that halves height and width, and ReLU."""
+class Convolution(nn.Module):
+    """A convolution of 5 x 5 that halves height and width, group normalization (Wu & He 2018), and ReLU.
+
+    With three of them, an annotation sees 29 x 29 pixels. Statistics of a batch are not needed, so an image is encoded
+    in the same way in training and in evaluation.
+    """
 
     def __init__(self, channels: int, next_channels: int) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(channels, next_channels, kernel_size=3, stride=2, padding=1)
+        self.convolution = nn.Conv2d(channels, next_channels, kernel_size=5, stride=2, padding=2)
+        self.norm = nn.GroupNorm(math.gcd(8, next_channels), next_channels)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map (B, channels, height, width) to (B, next_channels, ⌈height / 2⌉, ⌈width / 2⌉)."""
-        return self.convolution(hidden).relu()
+        return self.norm(self.convolution(hidden)).relu()
+
+
+class LaterConvolution(Convolution, GradientCheckpointingLayer):
+    """A convolution that gradient checkpointing can run again.
+
+    The first one cannot be: it reads pixels, which need no gradient, and reentrant checkpointing would give it none.
+    """
 
 
 class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
@@ -128,10 +141,13 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
         self.vision_model: PreTrainedModel | None = None
         if config.vision_config is None:
             widths = [config.num_channels, *config.channels, config.annotation_size]
-            self.convolutions = nn.ModuleList(Convolution(*pair) for pair in pairwise(widths))
+            kinds = (Convolution, LaterConvolution, LaterConvolution)
+            self.convolutions = nn.ModuleList(kind(*pair) for kind, pair in zip(kinds, pairwise(widths), strict=True))
         else:
             self.vision_model = AutoModel.from_config(config.vision_config)
-            self.projection = nn.Linear(config.vision_size, config.annotation_size)
+            width = config.vision_size
+            assert width is not None
+            self.projection = nn.Linear(width, config.annotation_size)
         self.post_init()
         self.train()
 
@@ -193,7 +209,8 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
         """
         if (pixel_values is None) == (image_features is None):
             raise ValueError("Pass either pixel_values or image_features.")
-        features = self.features(pixel_values) if image_features is None else image_features
+        features = image_features if pixel_values is None else self.features(pixel_values)
+        assert features is not None
         if features.ndim != 4:
             raise ValueError(
                 f"image_features has the shape {tuple(features.shape)}; pass (batch, rows, columns, width), as "

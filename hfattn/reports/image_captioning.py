@@ -111,8 +111,8 @@ def report(
         "training": run.training_facts("images", len(encoded["train"])),
         "samples": samples,
         "captions": [
-            {"picture": f"caption-{number}", "reference": item.text, "caption": found["caption_text"]}
-            for number, (item, found) in enumerate(zip(drawn, captions, strict=True), 1)
+            {"reference": item.text, "caption": found["caption_text"]}
+            for item, found in zip(drawn, captions, strict=True)
         ],
         "own_code": any(run.folder.glob("modeling_*.py")),
         "example": EXAMPLE if images else None,

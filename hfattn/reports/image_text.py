@@ -54,6 +54,7 @@ def report(
             "model_type": run.model.config.model_type,
             "projection_dim": config.model.projection_dim,
             "loss": config.model.loss,
+            "needs": ["pillow"],
             "scale": run.model.logit_scale.detach().exp().item(),
             **facts,
         },

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .fine_tuning import *  # noqa: F403
     from .from_scratch import *  # noqa: F403
     from .image_classification import *  # noqa: F403
+    from .image_distillation_config import *  # noqa: F403
     from .multiple_choice import *  # noqa: F403
     from .optimizers import *  # noqa: F403
     from .own_classifier import *  # noqa: F403
@@ -76,14 +77,14 @@ _MODULES = {
     "image_classification": (
         "FrozenFeatures",
         "ImageClassifierTrainer",
-        "ImageDistillationConfig",
         "ImageTeacher",
-        "ImageTeacherConfig",
         "check_reading",
         "distilled_losses",
+        "features_of_parts",
         "head_inputs",
         "head_of",
     ),
+    "image_distillation_config": ("ImageDistillationConfig", "ImageTeacherConfig"),
     "multiple_choice": ("ChoiceTrainer", "scores_by_question"),
     "optimizers": ("OPTIMIZERS", "optimizer_class_and_arguments"),
     "own_classifier": (

@@ -64,7 +64,9 @@ class DinoHead(nn.Module):
             nn.Linear(config.head_size, config.bottleneck_size),
         )
         self.last = nn.Linear(config.bottleneck_size, config.prototypes, bias=False)
-        for layer in self.mlp[::2]:
+        for layer in self.mlp:
+            if not isinstance(layer, nn.Linear):
+                continue
             nn.init.trunc_normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
 
@@ -309,7 +311,8 @@ class DinoTrainer(ReliableTrainer):
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         outputs = model(**inputs)
-        losses = dino_losses(*outputs, self._whole.center, self.dino.student_temperature, self.teacher_temperature)
+        temperatures = self.dino.student_temperature, self.teacher_temperature
+        losses = dino_losses(outputs.student, outputs.teacher, self._whole.center, *temperatures)
         logits = outputs.teacher.flatten(0, 1)
         self._logits += torch.cat([logits.sum(0), logits.new_tensor([len(logits)])])
         parts = (losses.entropy.sum(), losses.divergence.sum(), losses.entropy.new_tensor(len(losses.entropy)))
@@ -360,7 +363,7 @@ class DinoTrainer(ReliableTrainer):
         """Return the accuracy of the nearest neighbors in the bank, ``accuracy``."""
         self._check_weights()
         queries = self._features(dataloader)
-        metrics = {f"{metric_key_prefix}_examples": len(queries[0])}
+        metrics: dict[str, float] = {f"{metric_key_prefix}_examples": len(queries[0])}
         if self.bank is not None:
             bank = self._features(self.get_test_dataloader(self.bank))
             metrics[f"{metric_key_prefix}_accuracy"] = neighbor_accuracy(*queries, *bank)

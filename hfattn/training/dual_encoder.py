@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from huggingface_hub.dataclasses import strict
-from transformers import AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
+from transformers import CONFIG_MAPPING, AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
+from transformers.image_utils import SizeDict
 
 from ..data import CaptionedImages, frozen_features, make_processor
 from ..data.images import digest
@@ -21,6 +22,7 @@ from ..loading import (
     base_model_name,
     commit_of,
     license_of,
+    load_image_processor,
     load_model,
     load_model_config,
     load_tokenizer,
@@ -28,6 +30,7 @@ from ..loading import (
 )
 from ..models.configuration_dual_encoder import TEXT_POOLINGS, DualEncoderConfig
 from ..models.modeling_dual_encoder import DualEncoderModel
+from ..models.strict_config import StrictConfig
 from .config import build_section, checked
 from .contrastive import LOSSES
 from .from_scratch import scratch_config
@@ -138,6 +141,12 @@ class DualEncoderTrainingConfig(TrainingConfig):
 
 def tower_config(config: DualEncoderTrainingConfig, name: str, from_data: Mapping[str, Any]) -> Any:
     """Return the configuration of a tower from scratch; ``from_data`` has the fields that follow from the tokenizer."""
+    kind = getattr(config, name).get("model_type")
+    if kind in CONFIG_MAPPING and issubclass(CONFIG_MAPPING[kind], StrictConfig):
+        raise UserError(
+            f"{name}.model_type is {kind}, whose code would not be saved with the dual encoder; write a model type of "
+            "transformers, such as vit or bert."
+        )
     if name == "vision":
         from_data = {"image_size": config.model.image_size, "num_channels": 3}
     return scratch_config(getattr(config, name), from_data, place=name)

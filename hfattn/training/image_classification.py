@@ -4,55 +4,27 @@ Shapes: B images of a batch, C classes.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import safetensors.torch
 import torch
-from huggingface_hub.dataclasses import strict
 from torch import nn
 from torch.nn import functional
 from tqdm.auto import tqdm
-from transformers import AutoModelForImageClassification, BaseImageProcessor, PreTrainedModel
+from transformers import AutoModelForImageClassification, BaseImageProcessor, PreTrainedModel, TrainingArguments
 from transformers.modeling_outputs import ImageClassifierOutput
 
 from ..data import EncodedImages, LabeledImages, TrainingExamples, input_size
 from ..errors import UserError
-from ..fields import number, one_of, share
 from ..files import writing
-from ..loading import ModelLocation, base_model_name, load_image_processor, load_model
+from ..loading import base_model_name, load_image_processor, load_model
 from ..models.modeling_vaswani import penalized
 from .distillation import class_order
 from .fine_tuning import FineTuningTrainer
-
-PAPER_ALPHA = {"hard": 0.5, "soft": 0.1}  # weights of the teacher's term in DeiT
-
-
-@strict
-@dataclass
-class ImageTeacherConfig(ModelLocation):
-    """The section ``teacher``: a trained classifier of images."""
-
-    section: ClassVar[str] = "teacher"
-
-
-@strict
-@dataclass
-class ImageDistillationConfig:
-    """The section ``distillation``: how the student learns from the section ``teacher``."""
-
-    # The teacher's most probable class is a second label (hard), or its probabilities are targets (soft).
-    kind: str = one_of(("hard", "soft"), "hard")
-    alpha: float | int | None = share(None)  # weight of the teacher's term; null: 0.5 (hard) or 0.1 (soft)
-    temperature: float | int = number(3.0, above=0)  # τ of soft distillation
-
-    @property
-    def weight(self) -> float:
-        """Weight of the teacher's term in the loss."""
-        return PAPER_ALPHA[self.kind] if self.alpha is None else float(self.alpha)
+from .image_distillation_config import ImageDistillationConfig, ImageTeacherConfig
 
 
 class ImageTeacher(nn.Module):
@@ -276,6 +248,27 @@ def head_inputs(
         file.parent.mkdir(parents=True, exist_ok=True)
         safetensors.torch.save_file({"features": features}, file, metadata={"fingerprint": fingerprint})
     return features
+
+
+def features_of_parts(
+    model: PreTrainedModel, encoded: Mapping[str, EncodedImages], arguments: TrainingArguments
+) -> dict[str, FrozenFeatures]:
+    """Return the features of the images of each part; they are kept in the folder of the checkpoints.
+
+    Args:
+        model: as in ``head_inputs``; it is moved to the device of the training.
+        encoded: the images of each part, without augmentation.
+        arguments: the training arguments.
+    """
+    model.to(arguments.device)
+    found = {}
+    with arguments.main_process_first(local=False):  # the other processes read its files
+        for part, images in encoded.items():
+            file = Path(arguments.output_dir) / "features" / f"{part}.safetensors"
+            bar = f"features of {part}" if arguments.process_index == 0 else None
+            features = head_inputs(model, images, arguments.per_device_eval_batch_size, file, bar)
+            found[part] = FrozenFeatures(images.images, features)
+    return found
 
 
 @torch.inference_mode()

@@ -8,7 +8,6 @@ accelerate launch recipes/image_classification/train.py --config recipes/image_c
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
@@ -33,7 +32,6 @@ from hfattn.metrics import ImageClassScores, image_class_statistics
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.image_classification import report
 from hfattn.training import (
-    FrozenFeatures,
     ImageClassifierTrainer,
     ImageDistillationConfig,
     ImageTeacher,
@@ -41,8 +39,8 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     check_reading,
+    features_of_parts,
     finishing,
-    head_inputs,
     load_config,
     parse_command,
     scratch_config,
@@ -152,6 +150,8 @@ def own_config(config: Config, labels: Sequence[str]) -> PreTrainedConfig:
     Raises:
         UserError: the section ``model`` does not describe a valid model.
     """
+    if "num_labels" in config.model:
+        raise UserError("model.num_labels follows from the data; leave it out.")
     names = dict(enumerate(labels))
     return scratch_config(config.model, {"id2label": names, "label2id": {name: i for i, name in names.items()}})
 
@@ -207,13 +207,7 @@ def main(command: RecipeCommand) -> None:
     collator: Any = ImageCollator(len(labels), config.augmentation)
     if config.frozen:
         collator = default_data_collator
-        loaded.model.to(arguments.device)
-        with arguments.main_process_first(local=False):  # the other processes read its files
-            for part, images in encoded.items():
-                file = Path(arguments.output_dir) / "features" / f"{part}.safetensors"
-                bar = f"features of {part}" if arguments.process_index == 0 else None
-                rows = arguments.per_device_eval_batch_size
-                encoded[part] = FrozenFeatures(parts[part], head_inputs(loaded.model, images, rows, file, bar))
+        encoded = features_of_parts(loaded.model, encoded, arguments)
     model = tuned(loaded, config.tuning)
     trainer = ImageClassifierTrainer(
         model,

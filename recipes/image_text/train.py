@@ -53,7 +53,7 @@ RECIPE = "image_text"
 @strict
 @dataclass
 class DataConfig(ImageTextDataConfig):
-    """The section ``data``: a Parquet or JSON-lines file, a folder of images, or a dataset on the Hub."""
+    """The section ``data``: "digits", a Parquet or JSON-lines file, a folder of images, or a dataset on the Hub."""
 
     dataset: str = ""
     train_size: int | None = at_least(2, None)  # of the training part, a random sample of so many images; null: all
@@ -67,9 +67,7 @@ class SampleConfig:
 
     def validate_template(self) -> None:
         if self.template.count("{}") != 1:
-            raise ValueError(
-                f"template is {self.template!r}; write a sentence with one {{}}, such as 'a photo of {{}}.'"
-            )
+            raise ValueError(f"template is {self.template!r}; write a sentence with one {{}} for the name of a class.")
 
 
 @strict
