@@ -4,7 +4,6 @@ import os
 from typing import Any
 
 import torch
-from PIL import Image
 from transformers import AutoModelForImageTextToText, Pipeline
 from transformers.image_utils import load_image
 from transformers.pipelines import PIPELINE_REGISTRY
@@ -42,6 +41,8 @@ class ImageCaptioningPipeline(Pipeline):
         Raises:
             ValueError: the input is not an image.
         """
+        from PIL import Image  # a model of texts is loaded without it
+
         if not isinstance(input_, str | Image.Image):
             raise ValueError(f"Cannot caption a {type(input_).__name__}; give a path, a URL or a PIL image.")
         if isinstance(input_, str) and not input_.startswith(("http://", "https://")):

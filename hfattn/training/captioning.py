@@ -82,7 +82,7 @@ def features_of_images(
 class CaptionTrainer(ReliableSeq2SeqTrainer):
     """A ``ReliableSeq2SeqTrainer`` for captioners, which read images or their features."""
 
-    def source(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def generation_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         if "pixel_values" in inputs:
             return {"pixel_values": inputs["pixel_values"]}
         model: Any = self.accelerator.unwrap_model(self.model)

@@ -198,7 +198,7 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
         model.train()
         return torch.cat(mixed, dim=1)
 
-    def source(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def generation_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return what ``generate`` reads of a batch."""
         return {name: inputs[name] for name in ("input_ids", "attention_mask")}
 
@@ -221,7 +221,7 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
                 # With FSDP, each step needs all processes, even those whose rows are finished.
                 synced = self.is_fsdp_enabled or None
                 options = kwargs or self._gen_kwargs
-                generated = self.model.generate(**self.source(inputs), **options, synced_gpus=synced)
+                generated = self.model.generate(**self.generation_inputs(inputs), **options, synced_gpus=synced)
             predictions = (*predictions, generated)
         return loss, predictions, labels
 
