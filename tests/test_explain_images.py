@@ -172,6 +172,7 @@ def make_captioner() -> tuple[Any, Any]:
         )
     )  # fmt: skip
     model.generation_config.max_new_tokens, model.generation_config.max_length = 4, None
+    model.generation_config.min_new_tokens = 4
     return model.eval(), tokenizer
 
 

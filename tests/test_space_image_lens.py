@@ -61,6 +61,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         )
     )  # fmt: skip
     captioner.generation_config.max_new_tokens, captioner.generation_config.max_length = 5, None
+    captioner.generation_config.min_new_tokens = 5
     made: dict[str, Any] = {"classifier": classifier, "captioner": captioner}
     paths = {name: folder / name for name in made}
     for name, model in made.items():
