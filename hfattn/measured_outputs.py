@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import AutoImageProcessor, DataCollatorForTokenClassification, DataCollatorWithPadding
+from transformers import AutoImageProcessor, AutoTokenizer, DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from .data import (
     Demonstration,
@@ -84,7 +84,9 @@ def image_logits(model: Any, processor: Any, order: Mapping[str, Any]) -> Output
 
 def embeddings(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
     """Return embeddings (N, D) of the images and (M, D) of the texts of each part, as PART.images and PART.texts."""
-    processor = AutoImageProcessor.from_pretrained(model.config.name_or_path, backend="pil")
+    folder = model.config.name_or_path  # which has a tokenizer and an image processor
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    processor = AutoImageProcessor.from_pretrained(folder, backend="pil", trust_remote_code=True)
     found = {}
     for part, texts in order["texts"].items():
         images = decoded(order["images"][part])

@@ -172,26 +172,37 @@ def make_captioner() -> tuple[Any, Any]:
         )
     )  # fmt: skip
     model.generation_config.max_new_tokens, model.generation_config.max_length = 4, None
+    model.generation_config.min_new_tokens = 4
     return model.eval(), tokenizer
 
 
 def test_scores_of_a_word_are_those_of_its_log_odds() -> None:
     model = make_captioner()[0].double()
+    image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1)).double()
     caption, names = [5, 6, 7], ("a", "b", "c")
-    rows = caption_saliency(model, PIXELS, caption, names, grid=(2, 2))
+    rows = caption_saliency(model, image, caption, names, grid=(2, 2))
     assert [row.target for row in rows] == list(names)
-    pixels = PIXELS.clone().requires_grad_()
+    pixels = image.clone().requires_grad_()
     shares = model(pixel_values=pixels, labels=torch.tensor([caption])).logits[0].softmax(-1)
     for step, (number, row) in enumerate(zip(caption, rows, strict=True)):
         odds = (shares[step, number] / (1 - shares[step, number])).log()
         (gradient,) = torch.autograd.grad(odds, pixels, retain_graph=True)
-        for place, total in (((0, 0), 0.0), ((1, 0), 0.0)):
-            top = 4 * place[0]
-            for y in range(top, top + 4):
-                for x in range(4):
-                    total += float((PIXELS[0, :, y, x] * gradient[0, :, y, x]).sum())
-            assert float(row.scores[place]) == pytest.approx(total, rel=1e-9)
+        for place in ((0, 0), (1, 0)):
+            total = 0.0
+            for y in range(8 * place[0], 8 * place[0] + 8):
+                for x in range(8):
+                    total += float((image[0, :, y, x] * gradient[0, :, y, x]).sum())
+            assert float(row.scores[place]) == pytest.approx(total, rel=1e-6)
         assert row.output == pytest.approx(float(odds.detach()))
+
+
+def test_a_frozen_image_model_has_no_gradients() -> None:
+    vision = ViTConfig(**{name: value for name, value in SIZES.items() if name != "mlp_ratio"})
+    model = ShowAttendTellForConditionalGeneration(
+        ShowAttendTellConfig(vocab_size=8, embedding_size=4, hidden_size=5, vision_config=vision, freeze_vision=True)
+    )
+    with pytest.raises(UserError, match='frozen and has no gradients; use method="occlusion"'):
+        caption_saliency(model, PIXELS, [5], ("a",), grid=(2, 2))
 
 
 # On the command line and in Python
@@ -213,6 +224,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model.save_pretrained(path / name)
         processor.save_pretrained(path / name)
     tokenizer.save_pretrained(path / "captioner")
+    ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(path / "captioner")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 12, 4), dtype=np.uint8)).save(path / "pet.png")
     return path
 

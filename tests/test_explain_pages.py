@@ -970,11 +970,12 @@ def test_heads_lay_their_maps_over_the_image_in_spanish(browser: Any, tmp_path: 
 def test_what_does_not_lie_over_an_image() -> None:
     record = image_record((2, 2), ("a", "b"))
     flat = random_record(ENGLISH, SPANISH)
-    for views, options, message in (
-        ({}, {}, "There is nothing to show"),
-        ({"attention": flat}, {}, "has no grid.*use render_html"),
-        ({"attention": record, "other": image_record((2, 3), ("a", "b"))}, {}, "different grids or numbers of words"),
-        ({"attention": record}, {"row": 2}, "row is 2; write 0 to 1"),
+    other = image_record((2, 3), ("a", "b"))
+    for views, row, message in (
+        ({}, None, "There is nothing to show"),
+        ({"attention": flat}, None, "has no grid.*use render_html"),
+        ({"attention": record, "other": other}, None, "different grids or numbers of words"),
+        ({"attention": record}, 2, "row is 2; write 0 to 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            render_image_html(random_image(8), views, **options)
+            render_image_html(random_image(8), views, row=row)

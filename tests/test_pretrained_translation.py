@@ -19,6 +19,7 @@ import hfattn
 from hfattn.data import EncodedPairs, Pair, Pairs
 from hfattn.errors import UserError
 from hfattn.evaluation import evaluate_folder
+from hfattn.explaining import AttentionRecord
 from hfattn.generated import date_pairs
 from hfattn.hub.verify import verify
 from hfattn.loading import ModelLocation, load_translation_model, loading_errors
@@ -128,6 +129,7 @@ def test_a_prefix_is_read_wherever_a_text_is_translated(models: Path, tmp_path: 
     (tmp_path / "pairs.tsv").write_text(f"{DATE}\t{expected}\n")
     assert evaluate_folder(str(tmp_path), str(tmp_path / "pairs.tsv"))["exact_match"] == 1.0
     record = hfattn.explain(tmp_path, DATE, "attention")
+    assert isinstance(record, AttentionRecord)
     assert "".join(record.tokens).startswith("▁translate▁English")
 
 

@@ -29,9 +29,9 @@ from hfattn.data import make_processor
 from hfattn.models import attention_distributions
 from hfattn.tokenizers import build_character_tokenizer
 
-SIZES = {"embedding_size": 4, "hidden_size": 5, "annotation_size": 8, "channels": [3, 4]}
-HARD = {"attention_distribution": "hard"}
-REINFORCE = {**HARD, "attention_distribution_options": {"estimator": "score_function"}}
+SIZES: dict[str, Any] = {"embedding_size": 4, "hidden_size": 5, "annotation_size": 8, "channels": [3, 4]}
+HARD: dict[str, Any] = {"attention_distribution": "hard"}
+REINFORCE: dict[str, Any] = {**HARD, "attention_distribution_options": {"estimator": "score_function"}}
 TINY_VIT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}
 VISION: dict[str, Any] = {
     "vit": ViTConfig(**TINY_VIT, intermediate_size=8),
@@ -290,9 +290,28 @@ def test_an_image_model_of_transformers_is_the_encoder(name: str, tmp_path: Path
 
 def test_images_of_other_sizes_have_other_grids() -> None:
     encoder = build().get_encoder()
-    assert encoder(images(2, 24, 17)).grid.tolist() == [[3, 3]] * 2
+    assert encoder(images(2, 24, 17)).grid.tolist() == [[3, 2]] * 2
     moved = encoder(images(1, 8, 16)).last_hidden_state
     assert moved.shape == (1, 2, 8)
+    with pytest.raises(
+        ValueError, match="The images have 4 x 16 pixels, and an annotation has 8 x 8; make them larger"
+    ):
+        encoder(images(1, 4, 16))
+
+
+def test_a_cell_of_the_grid_lies_over_what_it_sees() -> None:
+    """The gradient of an annotation with respect to the pixels is centered on its cell."""
+    encoder = build().double().get_encoder()
+    for convolution in encoder.convolutions:
+        torch.nn.init.ones_(convolution.convolution.weight)
+        convolution.norm = torch.nn.Identity()
+    pixels = torch.ones(1, 3, 64, 64, dtype=torch.float64, requires_grad=True)
+    encoder(pixels).last_hidden_state[0, 3 * 8 + 4].sum().backward()
+    assert pixels.grad is not None
+    weight = pixels.grad.abs().sum((0, 1))
+    place = torch.arange(64, dtype=torch.float64)
+    center = (weight.sum(1) @ place / weight.sum(), weight.sum(0) @ place / weight.sum())
+    torch.testing.assert_close(torch.stack(center), torch.tensor([8 * 3 + 3.5, 8 * 4 + 3.5]).double())
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -30,7 +30,7 @@ from hfattn import (
     VaswaniVisionForImageClassification,
 )
 from hfattn.data import open_image
-from hfattn.explaining import read_captions, read_image
+from hfattn.explaining import AttentionRecord, read_captions, read_image
 from hfattn.loading import load_any_model, load_captioner
 from hfattn.spaces.building import build_space
 from hfattn.spaces.serving import running
@@ -61,10 +61,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         )
     )  # fmt: skip
     captioner.generation_config.max_new_tokens, captioner.generation_config.max_length = 5, None
-    paths = {"classifier": folder / "classifier", "captioner": folder / "captioner"}
-    for path, model in zip(paths.values(), (classifier, captioner), strict=True):
-        model.save_pretrained(path)
-        ViTImageProcessorPil(size={"height": 16, "width": 16}, do_convert_rgb=True).save_pretrained(path)
+    captioner.generation_config.min_new_tokens = 5
+    made: dict[str, Any] = {"classifier": classifier, "captioner": captioner}
+    paths = {name: folder / name for name in made}
+    for name, model in made.items():
+        model.save_pretrained(paths[name])
+        ViTImageProcessorPil(size={"height": 16, "width": 16}, do_convert_rgb=True).save_pretrained(paths[name])
     tokenizer.save_pretrained(paths["captioner"])
     return paths
 
@@ -126,7 +128,9 @@ def test_the_answer_is_that_of_the_model_and_no_file_is_left(
     found = views(maps)
     assert [view["name"] for view in found["views"]] == ["attention", "rollout", "gradient"]
     assert found["views"][2]["target"] == reading.answer
-    weights = reading.views["attention"].weights[:, :, 0, 1:]
+    record = reading.views["attention"]
+    assert isinstance(record, AttentionRecord)
+    weights = record.weights[:, :, 0, 1:]
     np.testing.assert_allclose(found["views"][0]["largest"], weights.amax(-1).flatten(), rtol=2e-3)
     assert files(cache) == before
 
@@ -157,7 +161,9 @@ def test_a_caption_has_a_map_for_each_word(user: Client, models: dict[str, Path]
     known = [reading.answer, *(text for text, _ in reading.others)]
     assert re.findall(r"<span(?: class=\"best\")?>([^<]*)</span>", answer) == known
     found = views(maps)
-    assert tuple(found["words"]) == reading.views["attention"].target_tokens
+    record = reading.views["attention"]
+    assert isinstance(record, AttentionRecord)
+    assert tuple(found["words"]) == record.target_tokens
     assert [view["name"] for view in found["views"]] == ["attention", "gradient"]
     first, second = (user.predict(beams=1, api_name="/compose")[1] for _ in range(2))
     assert views(first)["image"] != views(second)["image"]
@@ -186,7 +192,7 @@ def test_what_is_refused(user: Client, url: str, cache: Path, tmp_path: Path) ->
             user.predict(path=handle_file(path), api_name="/drop")
     assert files(cache) == before
     spanish = Client(url, verbose=False, headers={"Accept-Language": "es"})
-    empty = {"background": None, "layers": [], "composite": None}
+    empty: dict[str, Any] = {"background": None, "layers": [], "composite": None}
     with pytest.raises(AppError, match="Aún no hay ningún dibujo; dibuja primero una cifra"):
         spanish.predict(drawing=empty, api_name="/draw")
 

@@ -53,15 +53,15 @@ def composed(photos: list[Any], index: int, label: int, random: np.random.Genera
         crop, part_side = photos[other], max(8, min(photos[other].size) // 3)
         left, top = (int(random.integers(0, size - part_side + 1)) for size in crop.size)
         part = crop.crop((left, top, left + part_side, top + part_side)).resize((side, side))
-        place = tuple(int(number) for number in random.integers(-side // 2, SIDE, 2))
-        scene.paste(part, place, part)
+        x, y = random.integers(-side // 2, SIDE, 2).tolist()
+        scene.paste(part, (x, y), part)
     thing = photos[index]
     scale = OBJECT / max(thing.size)
     thing = thing.resize([max(1, round(scale * size)) for size in thing.size], Image.Resampling.BICUBIC)
-    place = tuple(int(random.integers(0, SIDE - size + 1)) for size in thing.size)
-    scene.paste(thing, place, thing)
+    x, y = (int(random.integers(0, SIDE - size + 1)) for size in thing.size)
+    scene.paste(thing, (x, y), thing)
     alpha = Image.new("L", (SIDE, SIDE))
-    alpha.paste(thing.getchannel("A"), place)
+    alpha.paste(thing.getchannel("A"), (x, y))
     return Scene(normalized(scene, processor), torch.from_numpy(np.asarray(alpha) > 127), label)
 
 

@@ -240,9 +240,12 @@ def caption_saliency(
 
     Raises:
         ValueError: if there is no such method, or the grid does not divide the image.
+        UserError: if gradients are requested of a captioner whose image model is frozen, which computes none.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; write one of {', '.join(map(repr, METHODS))}.")
+    if method != "occlusion" and _is_frozen(model):
+        raise UserError('The image model of this captioner is frozen and has no gradients; use method="occlusion".')
     pixel_values = pixel_values.to(model.device, model.dtype)
     size = (pixel_values.shape[-2], pixel_values.shape[-1])
     patches = to_patches(pixel_values, grid)
@@ -269,6 +272,12 @@ def caption_saliency(
     return scored
 
 
+def _is_frozen(model: PreTrainedModel) -> bool:
+    """Return whether the image model of a captioner is frozen, so that nothing passes a gradient to the pixels."""
+    fields = model.config.to_dict()
+    return bool(fields.get("freeze_vision")) and fields.get("vision_config") is not None
+
+
 def read_captions(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -278,6 +287,8 @@ def read_captions(
     hypotheses: int = 1,
 ) -> ImageReading:
     """Caption an image, and return attention and gradient × input of each word of the best caption.
+
+    A captioner whose image model is frozen has no gradients, so attention is all that is returned.
 
     Args:
         model: a captioner with attention to the image, such as ``show_attend_tell``.
@@ -293,9 +304,10 @@ def read_captions(
     found, *others = captions if isinstance(captions, list) else [captions]
     record = found["alignment"]
     pixel_values = processor(image, return_tensors="pt")["pixel_values"]
-    ids = tokenizer.convert_tokens_to_ids(list(record.target_tokens))
-    scored = caption_saliency(model, pixel_values, ids, record.target_tokens, grid=record.grid)
-    views = {"attention": record, "gradient": scored}
+    views: dict[str, AttentionRecord | list[ScoredImage]] = {"attention": record}
+    if not _is_frozen(model):
+        ids = tokenizer.convert_tokens_to_ids(list(record.target_tokens))
+        views["gradient"] = caption_saliency(model, pixel_values, ids, record.target_tokens, grid=record.grid)
     return ImageReading(
         seen_image(pixel_values[0], processor),
         views,

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..loading import Translator, check_embedded
@@ -48,6 +48,13 @@ def cross_attention(
     return [Translation(each["translation_text"], each["score"], each["alignment"]) for each in found]
 
 
+def instead_of_tokens(config: PreTrainedConfig) -> str | None:
+    """Return what an encoder computes with instead of the tokens of a text; None if its positions are tokens."""
+    fields = config.to_dict()
+    names = {"latents": "latents", "subsampling": "blocks of tokens"}
+    return next((name for field, name in names.items() if fields.get(field) is not None), None)
+
+
 def self_attention(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> AttentionRecord:
     """Return the self-attention, or the attention pooling, of a model or of its encoder.
 
@@ -58,11 +65,8 @@ def self_attention(name: str, model: PreTrainedModel, tokenizer: PreTrainedToken
     encoded = tokenizer(text, return_tensors="pt", return_attention_mask=True)
     ids, mask = (encoded[name].to(model.device) for name in ("input_ids", "attention_mask"))
     check_embedded(model, ids)
-    for field, what in (("latents", "latents"), ("subsampling", "blocks of tokens")):
-        if model.config.to_dict().get(field) is not None:
-            raise UserError(
-                f"The encoder of {name} computes with {what}, which are not tokens; choose a model without."
-            )
+    if (what := instead_of_tokens(model.config)) is not None:
+        raise UserError(f"The encoder of {name} computes with {what}, which are not tokens; choose a model without.")
     model.set_attn_implementation("eager")
     reader = model.get_encoder() if model.config.is_encoder_decoder else model
     with torch.inference_mode():

@@ -66,7 +66,7 @@ def _comparisons(scores: Mapping[str, Any], place: str) -> Iterator[tuple[bool, 
             score = scores[name.removesuffix("_interval")]
             slack = _TOLERANCE * max(1.0, abs(score))
             if name == "bleu_interval":  # the bootstrap of few pairs is biased, because BLEU is not a mean
-                slack += 100 / scores.get("translated", scores["pairs"])
+                slack += 100 / next(scores[each] for each in ("translated", "pairs", "images") if each in scores)
             holds = low - slack <= score <= high + slack
             yield holds, f"{there} is {low:.6g} to {high:.6g}, without the score {score:.6g}"
     if "bleu_lowercase" in scores:

@@ -110,19 +110,19 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
 
 
 class Convolution(nn.Module):
-    """A convolution of 5 x 5 that halves height and width, group normalization (Wu & He 2018), and ReLU.
+    """A convolution of 6 x 6 that halves height and width, group normalization (Wu & He 2018), and ReLU.
 
-    With three of them, an annotation sees 29 x 29 pixels. Statistics of a batch are not needed, so an image is encoded
+    With three of them, an annotation sees 36 x 36 pixels, whose center is that of its cell. Statistics of a batch are not needed, so an image is encoded
     in the same way in training and in evaluation.
     """
 
     def __init__(self, channels: int, next_channels: int) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(channels, next_channels, kernel_size=5, stride=2, padding=2)
+        self.convolution = nn.Conv2d(channels, next_channels, kernel_size=6, stride=2, padding=2)
         self.norm = nn.GroupNorm(math.gcd(8, next_channels), next_channels)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Map (B, channels, height, width) to (B, next_channels, ⌈height / 2⌉, ⌈width / 2⌉)."""
+        """Map (B, channels, height, width) to (B, next_channels, ⌊height / 2⌋, ⌊width / 2⌋)."""
         return self.norm(self.convolution(hidden)).relu()
 
 
@@ -173,6 +173,11 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
             raise ValueError(
                 f"pixel_values has the shape {tuple(pixel_values.shape)}; pass (batch, {self.config.num_channels}, "
                 "height, width)."
+            )
+        if self.vision_model is None and min(pixel_values.shape[2:]) < 8:
+            raise ValueError(
+                f"The images have {pixel_values.shape[2]} x {pixel_values.shape[3]} pixels, and an annotation has 8 x 8; "
+                "make them larger."
             )
         if self.vision_model is None:
             hidden = pixel_values

@@ -15,6 +15,7 @@ from ..baselines.comparison import linear_baseline
 from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, guess_accuracy, unlabeled
 from ..evaluation import classify, predict_logits, set_decision
 from ..explaining import alignment
+from ..explaining.reading import instead_of_tokens
 from ..hub.card import stated
 from ..hub.fingerprints import synthetic_text
 from ..metrics import (
@@ -372,7 +373,8 @@ def read_attention(run: TrainedRun, dataset: EncodedTexts, number: int) -> list[
             title = f"{texts.labels[0]} {right}, predicted {predicted}"
         text = " | ".join(texts.texts(item))
         facts: dict[str, str | None] = {"text": text, "right": right, "predicted": predicted, "alignment": None}
-        if outputs.attentions and not layers_without_weights(outputs.attentions):
+        is_of_tokens = instead_of_tokens(model.config) is None
+        if outputs.attentions and is_of_tokens and not layers_without_weights(outputs.attentions):
             if is_hierarchical(model.config):
                 outputs.attentions = (word_weights_in_text(model, input_ids, *outputs.attentions),)
             record = alignment(outputs, tokenizer=run.tokenizer, input_ids=input_ids)

@@ -23,7 +23,7 @@ from ..training import CaptionerConfig
 from .base import TrainedRun, leave_behind, shown_part
 
 LIKELIHOODS = ("nats_per_token", "perplexity", "token_accuracy", "tokens")
-EXAMPLE = "example.png"  # an image that the code of the card captions
+EXAMPLE = "example.webp"  # an image that the code of the card captions; the sandbox hides pictures in PNG
 
 
 class EvaluatedCaptions(NamedTuple):
@@ -97,7 +97,7 @@ def report(
         arguments = {"image": as_png(image), "record": found["alignment"], "title": found["caption_text"]}
         run.pictures.append(Picture(f"caption-{number}.png", "caption", arguments))
     if images:
-        images[0].save(run.folder / EXAMPLE)
+        images[0].save(run.folder / EXAMPLE, lossless=True)
     sections: dict[str, Any] = {
         "data": {
             "name": encoded["train"].images.name,
@@ -121,8 +121,8 @@ def report(
     for part, score in metrics.items():
         looked = [score.get(name) for name in ("pointing", "mass", "area")]
         shares = ["–" if each is None else f"{each:.4f}" for each in looked]
-        looks = "".join(f"{share:>{width}}" for share, width in zip(shares, (10, 8, 8), strict=True))
-        lines.append(f"{part:16}{score['images']:8d}{score['exact_match']:13.4f}{score['bleu']:8.2f}{looks}")
+        columns = "".join(f"{share:>{width}}" for share, width in zip(shares, (10, 8, 8), strict=True))
+        lines.append(f"{part:16}{score['images']:8d}{score['exact_match']:13.4f}{score['bleu']:8.2f}{columns}")
     summary = "\n".join([*lines, "", f"Model, results, curve and captions: {run.folder}"])
     leave_behind(run, sections, summary, [], loss="nats_per_token", loss_unit="nats per word")
 

@@ -307,10 +307,8 @@ def build(classifier: Classifier, captioner: Captioner) -> gr.Blocks:
 
 def main() -> None:
     with one_sentence():
-        classifier, captioner = (
-            kind.load(load_folder(name, SPACE), is_toy(name, SPACE))
-            for name, kind in (("classifier", Classifier), ("captioner", Captioner))
-        )
+        classifier = Classifier.load(load_folder("classifier", SPACE), is_toy("classifier", SPACE))
+        captioner = Captioner.load(load_folder("captioner", SPACE), is_toy("captioner", SPACE))
     script = (SPACE / "lens.js").read_text(encoding="utf-8")
     launch(build(classifier, captioner), TEXTS, CSS, head=f"<script>{script}</script>", max_file_size="20mb")
 
