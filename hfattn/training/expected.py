@@ -45,9 +45,10 @@ _CLOCKS = ("runtime", "per_second", "preparation_time")  # durations of an evalu
 GROUPS = ("by_slice", "by_word", "counterfactual")
 _SEED = "training.seed"  # recorded in a separate field, not as an override
 PLACES = {  # fields that say where data and models are
-    *("data.dataset", "data.validation", "data.test", "data.config", "data.vectors", "data.words"),
+    *("data.dataset", "data.validation", "data.test", "data.config", "data.things", "data.vectors", "data.words"),
     *("data.text_column", "data.pair_column", "data.label_column", "data.part_column"),
     *("data.source_column", "data.target_column", "encoder.name", "model.name", "teacher.name", "tokenizer.name"),
+    *("text.name", "vision.name"),
 }
 
 
