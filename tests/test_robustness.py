@@ -21,8 +21,9 @@ import pytest
 import torch
 import yaml
 from commands import ROOT, TINY, steps, tiny_text, train_here, write_config
+from PIL import Image
 from safetensors.torch import save_file
-from tiny_models import TINY_BAHDANAU, labeled_file, tiny_model, tiny_teacher
+from tiny_models import TINY_BAHDANAU, labeled_file, tiny_captioner, tiny_model, tiny_teacher
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -46,6 +47,8 @@ CALLS = {
     "classify": "runs/reviews 'A good story'",
     "predict": "runs/reviews reviews.tsv --output made/labeled.csv",
     "translate": "runs/dates 1794 --max-new-tokens 4",
+    "caption": "runs/captions images/one.webp --output made/words.html --num-beams 2",
+    "search": "runs/captions 'a seven' images --number 1",
     "attend": "runs/dates 1794 --output made/map.html --max-new-tokens 4",
     "show heads": "runs/reviews 'A good story' --output made/heads.svg",
     "show flow": "runs/reviews 'A good story' --output made/flow.svg",
@@ -139,6 +142,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shutil.copytree(trained / "run", folder / "runs" / name, ignore=shutil.ignore_patterns("checkpoints", "logs"))
     tiny_teacher(folder / "runs" / "reviews", labeled_file(folder / "reviews.tsv", pairs=False))
     tiny_model(folder / "writer", "gpt2")
+    tiny_captioner(folder / "runs" / "captions")
+    (folder / "images").mkdir()
+    Image.new("RGB", (16, 16), "red").save(folder / "images" / "one.webp")
     gru = {f"rnn.{name}": tensor.detach() for name, tensor in torch.nn.GRU(6, 8).named_parameters()}
     ends = {"encoder.weight": torch.ones(7, 6), "decoder.weight": torch.ones(7, 8), "decoder.bias": torch.ones(7)}
     save_file({**gru, **ends}, folder / "theirs.safetensors")
@@ -292,7 +298,7 @@ def spoiled_file(path: Path, random: Random) -> bytes:
     kind = random.random()
     if kind < 0.08:
         return random.choice(BYTES)
-    if path.suffix == ".safetensors":
+    if path.suffix in (".safetensors", ".webp"):
         cut = random.randrange(min(len(content), 200) + 1)
         changed = content[:cut] + b"\xff" + content[cut + 1 :]
         return random.choice([content[:cut], content[: len(content) // 2], changed])

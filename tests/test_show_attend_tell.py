@@ -365,7 +365,7 @@ def test_the_pipeline_returns_text_score_and_record(saved: Path) -> None:
     assert batch[0]["caption_text"] == caption(path, max_new_tokens=5)["caption_text"]
     white = Image.new("RGBA", (24, 16), (0, 0, 0, 0))
     assert torch.equal(caption.preprocess(white)["pixel_values"], torch.ones(1, 3, 16, 24))
-    with pytest.raises(ValueError, match="Cannot caption a int; give a path, a URL or a PIL image"):
+    with pytest.raises(ValueError, match="Cannot caption a int; give a path or a PIL image"):
         caption.preprocess(3)
 
 

@@ -43,10 +43,16 @@ from transformers import (
     T5Tokenizer,
 )
 
-from hfattn import VaswaniConfig, VaswaniForMaskedLM
+from hfattn import (
+    ShowAttendTellConfig,
+    ShowAttendTellForConditionalGeneration,
+    VaswaniConfig,
+    VaswaniForMaskedLM,
+)
 from hfattn.data import make_processor, processed, read_digits
 from hfattn.data.digits import WORDS
 from hfattn.generated import date_pairs
+from hfattn.tokenizers import build_character_tokenizer
 
 TEXTS = (
     "A moving story, wonderfully told, with great actors and a good end.",
@@ -312,6 +318,18 @@ def tiny_teacher(folder: Path, reviews: Path, names: Sequence[str] = ("0", "1"))
         optimizer.step()
         optimizer.zero_grad()
     model.save_pretrained(folder)
+    return folder
+
+
+def tiny_captioner(folder: Path) -> Path:
+    """Save a captioner of images of 16 x 16 pixels with random weights."""
+    tokenizer = build_character_tokenizer(["a seven"], ends=True)
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    sizes = {"vocab_size": len(tokenizer), "embedding_size": 8, "hidden_size": 8, "annotation_size": 8}
+    model = ShowAttendTellForConditionalGeneration(ShowAttendTellConfig(**sizes, **ids, channels=[8, 8]))
+    model.generation_config.max_length = 8
+    for part in (model, tokenizer, make_processor((16, 16), [0.5] * 3, [0.5] * 3)):
+        part.save_pretrained(folder)
     return folder
 
 

@@ -19,14 +19,10 @@ def _auto_map() -> dict[str, str]:
     }
 
 
-def _presets() -> dict[str, dict[str, Any]]:
-    sizes = {"tiny": (192, 3), "small": (384, 6), "base": (768, 12)}
-    vit = {
-        f"vit_{name}": {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": heads}
-        for name, (width, heads) in sizes.items()
-    }
-    deit = {name.replace("vit", "deit"): {**fields, "distillation_token": True} for name, fields in vit.items()}
-    return {**vit, **deit}
+# Touvron et al. 2021, table 1.
+_TINY = {"hidden_size": 192, "intermediate_size": 768, "num_attention_heads": 3}
+_SMALL = {"hidden_size": 384, "intermediate_size": 1536, "num_attention_heads": 6}
+_BASE = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
 
 
 @strict
@@ -66,7 +62,14 @@ class VaswaniVisionConfig(LayersConfig):
     """
 
     model_type = "vaswani_vision"
-    _presets: ClassVar[dict[str, dict[str, Any]]] = _presets()
+    _presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "vit_tiny": _TINY,
+        "vit_small": _SMALL,
+        "vit_base": _BASE,
+        "deit_tiny": {**_TINY, "distillation_token": True},
+        "deit_small": {**_SMALL, "distillation_token": True},
+        "deit_base": {**_BASE, "distillation_token": True},
+    }
 
     image_size: int | list[int] = 224
     patch_size: int | list[int] = 16

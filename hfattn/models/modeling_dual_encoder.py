@@ -82,8 +82,12 @@ class DualEncoderModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if module is self:
-            for name, parameter in self.named_parameters(recurse=False):  # the scale, and the bias
-                init.constant_(parameter, getattr(self.config, f"{name}_init_value"))
+            starts = {
+                "logit_scale": self.config.logit_scale_init_value,
+                "logit_bias": self.config.logit_bias_init_value,
+            }
+            for name, parameter in self.named_parameters(recurse=False):
+                init.constant_(parameter, starts[name])
 
     def pool_text(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Return the mean (M, D) of hidden states (M, S, D) over the tokens that ``attention_mask`` (M, S) keeps."""

@@ -112,8 +112,8 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
 class Convolution(nn.Module):
     """A convolution of 6 x 6 that halves height and width, group normalization (Wu & He 2018), and ReLU.
 
-    With three of them, an annotation sees 36 x 36 pixels, whose center is that of its cell. Statistics of a batch are not needed, so an image is encoded
-    in the same way in training and in evaluation.
+    With three of them, an annotation sees 36 x 36 pixels, whose center is that of its cell. Statistics of a batch are
+    not needed, so an image is encoded in the same way in training and in evaluation.
     """
 
     def __init__(self, channels: int, next_channels: int) -> None:
@@ -176,8 +176,8 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
             )
         if self.vision_model is None and min(pixel_values.shape[2:]) < 8:
             raise ValueError(
-                f"The images have {pixel_values.shape[2]} x {pixel_values.shape[3]} pixels, and an annotation has 8 x 8; "
-                "make them larger."
+                f"The images have {pixel_values.shape[2]} x {pixel_values.shape[3]} pixels, and an annotation has 8 x "
+                "8; make them larger."
             )
         if self.vision_model is None:
             hidden = pixel_values

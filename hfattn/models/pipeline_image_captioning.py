@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForImageTextToText, Pipeline
-from transformers.image_utils import load_image
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .alignment import GenerationPath, alignment
@@ -24,7 +23,7 @@ class ImageCaptioningPipeline(Pipeline):
       nats. It does not depend on the decoding method;
     - ``alignment``: an ``AttentionRecord`` of the weights on the grid of annotations.
 
-    An image is a path, a URL or a PIL image; transparent parts become white. For a list of images, it returns a list.
+    An image is a path or a PIL image; transparent parts become white. For a list of images, it returns a list.
     With ``num_return_sequences`` above 1, each image has a list of captions, the best first. ``batch_size`` captions
     several images at once; all other arguments are passed to ``generate()``.
     """
@@ -41,16 +40,16 @@ class ImageCaptioningPipeline(Pipeline):
         Raises:
             ValueError: the input is not an image.
         """
-        from PIL import Image  # a model of texts is loaded without it
+        from PIL import Image, ImageOps  # a model of texts is loaded without it
 
-        if not isinstance(input_, str | Image.Image):
-            raise ValueError(f"Cannot caption a {type(input_).__name__}; give a path, a URL or a PIL image.")
-        if isinstance(input_, str) and not input_.startswith(("http://", "https://")):
-            input_ = Image.open(os.fspath(input_))
-        image = input_ if isinstance(input_, Image.Image) else load_image(input_)
+        if isinstance(input_, str | os.PathLike):
+            input_ = Image.open(input_)
+        if not isinstance(input_, Image.Image):
+            raise ValueError(f"Cannot caption a {type(input_).__name__}; give a path or a PIL image.")
+        image = ImageOps.exif_transpose(input_)
         if image.has_transparency_data:
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-        return {"pixel_values": self.image_processor(load_image(image), return_tensors="pt")["pixel_values"]}
+        return {"pixel_values": self.image_processor(image.convert("RGB"), return_tensors="pt")["pixel_values"]}
 
     def _forward(self, input_tensors: dict[str, torch.Tensor], **generate_kwargs: Any) -> dict[str, Any]:
         model = self.model
