@@ -14,13 +14,13 @@ from typing import Any
 from datasets import Dataset
 from tqdm import tqdm
 
+from .data.images import SUFFIXES, image_files
 from .data.rows import Row, Rows, local_file, open_rows, read_lines
 from .errors import UserError
 from .files import read_json_object, writing
 from .predicting import IMAGE, Predictor, predictions
 
 FORMATS = (".jsonl", ".csv", ".parquet")
-IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 GIVEN = "given_"  # starts the name of a column of the input that is also that of a prediction
 
 
@@ -102,8 +102,9 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
 
 def _image_files(place: Path) -> list[Path]:
     """Return the images in a folder and its subfolders, or an image; none if it is something else."""
-    paths = sorted(place.rglob("*")) if place.is_dir() else [place]
-    return [path for path in paths if path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES]
+    if place.is_dir():
+        return image_files(place)
+    return [place] if place.is_file() and place.suffix.lower() in SUFFIXES else []
 
 
 def _lines(numbered: Iterable[tuple[int, str]]) -> Iterator[Row]:

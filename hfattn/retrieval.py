@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .data.image_encoding import processed
-from .data.images import FORMATS, WHITE, Encoded, open_image
+from .data.images import FORMATS, WHITE, Encoded, image_files, open_image
 from .errors import UserError
 from .generation import evaluation_mode
 from .loading import ModelLocation, load_any_model, load_image_processor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
 
 @torch.inference_mode()
@@ -90,8 +88,7 @@ def search_images(name: str, text: str, folder: Path, number: int = 5) -> list[t
         raise UserError("The text to look for is empty; write a few words.")
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; give a folder with images.")
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    if not paths:
+    if not (paths := image_files(folder)):
         raise UserError(f"{folder} has no images; give a folder with files in the format {', '.join(FORMATS)}.")
     model, tokenizer, processor = load_dual_encoder(name)
     images = [open_image(path, place=str(path)) for path in paths]

@@ -4,18 +4,18 @@ import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..fields import at_least, one_of
+from .digits import read_digits
 from .examples import Examples
 from .images import (
     WHITE,
     CaptionedImages,
-    LabeledImage,
     LabeledImages,
     digest,
     image_size,
@@ -26,42 +26,56 @@ from .images import (
 from .parts import PartsConfig
 from .report import DataReport, sizes_of
 from .rows import Source
-from .splitting import check_classes, shuffled_parts
+from .splitting import check_classes
 
 SIZES = 1000  # images whose sizes are read for the report
 
 
-def check_color(color: list[int]) -> None:
-    """Check the color of a configuration field.
-
-    Raises:
-        ValueError: it is not one.
-    """
-    if len(color) != 3 or not all(0 <= value <= 255 for value in color):
-        raise ValueError(f"background is {color}; write three numbers from 0 to 255, such as [255, 255, 255].")
+Images = TypeVar("Images", LabeledImages, CaptionedImages)
 
 
 @strict
 @dataclass
-class ImageDataConfig(PartsConfig[LabeledImages]):
-    """Source of the labeled images of each part, as in ``hfattn.data.images.read_images``.
-
-    Equal images go into one part.
-    """
+class ImagePartsConfig(PartsConfig[Images]):
+    """The common fields of the section ``data`` of recipes that read images. Equal images go into one part."""
 
     unit: ClassVar[str] = "images"
 
     image_column: str = "image"
+    background: list[int] = field(default_factory=lambda: list(WHITE))  # red, green and blue behind transparent pixels
+
+    def validate_background(self) -> None:
+        if len(self.background) != 3 or not all(0 <= value <= 255 for value in self.background):
+            raise ValueError(
+                f"background is {self.background}; write three numbers from 0 to 255, such as [255, 255, 255]."
+            )
+
+    def key(self, item: Any) -> Hashable:
+        return digest(item.image)
+
+
+@strict
+@dataclass
+class ImageDataConfig(ImagePartsConfig[LabeledImages]):
+    """Source of the labeled images of each part, as in ``hfattn.data.images.read_images``.
+
+    ``dataset`` may also be "digits": the 1,797 digits of 8 x 8 pixels in scikit-learn.
+    """
+
+    generated: ClassVar[tuple[str, ...]] = ("digits",)
+
     label_column: str | None = "label"
     labels: list[str] | None = None  # names of the classes, from class 0 on; null: names in the data
-    background: list[int] = field(default_factory=lambda: list(WHITE))  # red, green and blue behind transparent pixels
     stratify: bool = True  # all parts of a split have the same share of each class
     # drop: read no training image that is in another part.
     duplicates: str = one_of(("keep", "drop"), "keep")
     train_size: int | None = at_least(1, None)  # of the training part, a random sample of so many images; null: all
+    # Of red, green and blue, from 0 to 1; for a model from scratch.
+    mean: list[float] = field(default_factory=lambda: [0.5] * 3)
+    std: list[float] = field(default_factory=lambda: [0.5] * 3)
 
-    def validate_background(self) -> None:
-        check_color(self.background)
+    def generate(self, seed: int) -> dict[str, LabeledImages]:
+        return self.split_whole(read_digits(), seed if self.split_seed is None else self.split_seed)
 
     def read(self, dataset: Source, split: str, train: LabeledImages | None = None) -> LabeledImages:
         return read_images(
@@ -74,17 +88,8 @@ class ImageDataConfig(PartsConfig[LabeledImages]):
             revision=self.revision,
         )
 
-    def key(self, item: LabeledImage) -> Hashable:
-        return digest(item.image)
-
     def classes(self, whole: LabeledImages) -> list[int] | None:
         return [item.label for item in whole] if self.stratify and self.label_column is not None else None
-
-    def cut(self, whole: LabeledImages, seed: int) -> list[LabeledImages]:
-        if self.classes(whole) is None:
-            return super().cut(whole, seed)
-        parts = shuffled_parts(self.groups(whole), self.classes(whole), self.split, seed, self.unit)
-        return whole.distribute(parts, self.split, len(whole), self.unit)
 
     def split_whole(self, whole: LabeledImages, seed: int) -> dict[str, LabeledImages]:
         parts = super().split_whole(whole, seed)
@@ -133,20 +138,10 @@ class ImageDataConfig(PartsConfig[LabeledImages]):
 
 @strict
 @dataclass
-class CaptionedDataConfig(PartsConfig[CaptionedImages]):
-    """Source of the images and texts of each part, as in ``hfattn.data.images.read_captioned_images``.
+class CaptionedDataConfig(ImagePartsConfig[CaptionedImages]):
+    """Source of the images and texts of each part, as in ``hfattn.data.images.read_captioned_images``."""
 
-    Equal images go into one part.
-    """
-
-    unit: ClassVar[str] = "images"
-
-    image_column: str = "image"
     text_column: str = "text"
-    background: list[int] = field(default_factory=lambda: list(WHITE))  # red, green and blue behind transparent pixels
-
-    def validate_background(self) -> None:
-        check_color(self.background)
 
     def read(self, dataset: Source, split: str, train: CaptionedImages | None = None) -> CaptionedImages:
         return read_captioned_images(
@@ -157,9 +152,6 @@ class CaptionedDataConfig(PartsConfig[CaptionedImages]):
             split=split,
             revision=self.revision,
         )
-
-    def key(self, item: Any) -> Hashable:
-        return digest(item.image)
 
     def report(
         self,

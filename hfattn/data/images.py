@@ -6,6 +6,7 @@ import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -25,6 +26,7 @@ else:
     Encoded: TypeAlias = Any
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # Pillow reads others by running programs
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")  # of files in these formats
 MOST_PIXELS = 50_000_000  # of an image; a small file can hold many more, which fill the memory when they are decoded
 WHITE = (255, 255, 255)
 
@@ -76,13 +78,21 @@ class CaptionedImages(Examples[CaptionedImage]):
 
 
 def digest(image: Encoded) -> str:
-    """Return the SHA-256 of a file, or of the pixels of an array or of an image."""
+    """Return the SHA-256 of a file, or of the pixels of an array or of an image. A file is read once."""
     if isinstance(image, Path):
-        image = image.read_bytes()
+        state = image.stat()
+        return _file_digest(image, state.st_size, state.st_mtime_ns)
     if isinstance(image, bytes):
         return hashlib.sha256(image).hexdigest()
     pixels = np.ascontiguousarray(image)
     return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
+
+
+@cache
+def _file_digest(path: Path, size: int, changed: int) -> str:
+    """Return the SHA-256 of a file, which is read again if its size or its time has changed."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def as_file(image: Encoded) -> bytes:
@@ -130,13 +140,6 @@ def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "
     return rgb
 
 
-def as_png(image: "Image") -> str:
-    """Return an image as a PNG file in base64."""
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
-
-
 def image_size(image: Encoded, place: str = "The image") -> tuple[int, int]:
     """Return width and height of an image, which is not decoded.
 
@@ -169,6 +172,11 @@ def _opened(image: Encoded, place: str) -> "Image":
             f"{place} has {opened.width:,} × {opened.height:,} pixels, more than {MOST_PIXELS:,}; make it smaller."
         )
     return opened
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the files of images in a folder and its subfolders, in alphabetical order, by their suffixes."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
 def read_images(

@@ -218,8 +218,18 @@ class PartsConfig(Generic[Part]):
         raise NotImplementedError
 
     def cut(self, whole: Part, seed: int) -> list[Part]:
-        """Cut the dataset into train, validation and, if the split has three parts, test."""
-        return whole.split(self.split, seed, key=self.key, unit=self.unit)
+        """Cut the dataset into train, validation and, if the split has three parts, test.
+
+        If the examples have classes, all parts have the same share of each.
+        """
+        if (classes := self.classes(whole)) is None:
+            return whole.split(self.split, seed, key=self.key, unit=self.unit)
+        return self.cut_groups(whole, classes, seed, self.unit)
+
+    def cut_groups(self, whole: Part, classes: list[int] | None, seed: int, unit: str) -> list[Part]:
+        """Cut the dataset so that the examples of a group stay together; ``unit`` names the groups in messages."""
+        parts = shuffled_parts(self.groups(whole), classes, self.split, seed, unit)
+        return whole.distribute(parts, self.split, len(whole), unit)
 
     def locate(self, place: str, source: Source) -> tuple[Source, str]:
         """Return the source and the split that ``validation`` or ``test`` names.
@@ -335,12 +345,10 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
         return [item.label for item in whole]
 
     def cut(self, whole: LabeledTexts, seed: int) -> list[LabeledTexts]:
-        if self.classes(whole) is not None:
-            unit = "groups of connected pairs" if self.split_by == "shared_text" else self.unit
-            parts = shuffled_parts(self.groups(whole), self.classes(whole), self.split, seed, unit)
-            return whole.distribute(parts, self.split, len(whole), unit)
         if self.split_by == "text":
             return super().cut(whole, seed)
+        if (classes := self.classes(whole)) is not None:
+            return self.cut_groups(whole, classes, seed, "groups of connected pairs")
         split = split_by_phrase if self.split_by == "phrase" else split_by_shared_text
         return split(whole, self.split, seed)
 

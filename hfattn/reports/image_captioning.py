@@ -11,7 +11,7 @@ import torch
 from transformers import BaseImageProcessor, PreTrainedTokenizerBase
 
 from ..data import CaptionCollator, CaptionedImages, EncodedCaptions, SceneObject, open_image
-from ..data.images import as_png
+from ..data.images import as_base64
 from ..generation import evaluation_mode
 from ..loading import base_model_name, commit_of, license_of
 from ..metrics import decode_generated, mass_on, points_at, translation_report
@@ -94,7 +94,7 @@ def report(
     images = [open_image(item.image, config["data"]["background"]) for item in drawn]
     captions = caption_images(run.model, run.tokenizer, processor, images) if images else []
     for number, (image, found) in enumerate(zip(images, captions, strict=True), 1):
-        arguments = {"image": as_png(image), "record": found["alignment"], "title": found["caption_text"]}
+        arguments = {"image": as_base64(image), "record": found["alignment"], "title": found["caption_text"]}
         run.pictures.append(Picture(f"caption-{number}.png", "caption", arguments))
     if images:
         images[0].save(run.folder / EXAMPLE, lossless=True)

@@ -19,11 +19,9 @@ from hfattn.data import (
     ImageAugmentationConfig,
     ImageCollator,
     ImageDataConfig,
-    LabeledImages,
     check_columns,
     fingerprints,
     make_processor,
-    read_digits,
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
@@ -64,25 +62,17 @@ def pair(size: int | Sequence[int]) -> tuple[int, int]:
 @strict
 @dataclass
 class DataConfig(ImageDataConfig):
-    """The section ``data``. ``dataset`` may also be "digits": the 1,797 digits of 8 x 8 pixels in scikit-learn."""
-
-    generated = ("digits",)
+    """The section ``data``."""
 
     dataset: str = "digits"
     split: list[float | int | str] = field(default_factory=lambda: [0.7, 0.15, 0.15])
     # Height and width that images are resized to, as one number or as two; null: those of the model.
     image_size: int | list[int] | None = None
-    # Of red, green and blue, from 0 to 1; for a model from scratch.
-    mean: list[float] = field(default_factory=lambda: [0.5] * 3)
-    std: list[float] = field(default_factory=lambda: [0.5] * 3)
 
     def validate_image_size(self) -> None:
         sides = [1, 1] if self.image_size is None else self.image_size
         if min(pair(sides)) < 1 or (isinstance(sides, list) and len(sides) != 2):
             raise ValueError(f"image_size is {self.image_size}; write a number of pixels, or [height, width].")
-
-    def generate(self, seed: int) -> dict[str, LabeledImages]:
-        return self.split_whole(read_digits(), seed if self.split_seed is None else self.split_seed)
 
 
 @strict

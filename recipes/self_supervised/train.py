@@ -18,12 +18,10 @@ from hfattn.data import (
     EncodedImages,
     ImageAugmentationConfig,
     ImageDataConfig,
-    LabeledImages,
     MultiCropImages,
     fingerprints,
     input_size,
     make_processor,
-    read_digits,
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
@@ -53,19 +51,7 @@ RECIPE = "self_supervised"
 @strict
 @dataclass
 class DataConfig(ImageDataConfig):
-    """The section ``data``: images whose labels, if they have any, are read for the evaluation alone.
-
-    ``dataset`` may also be "digits": the 1,797 digits of 8 x 8 pixels in scikit-learn.
-    """
-
-    generated = ("digits",)
-
-    # Of red, green and blue, from 0 to 1; for a model from scratch.
-    mean: list[float] = field(default_factory=lambda: [0.5] * 3)
-    std: list[float] = field(default_factory=lambda: [0.5] * 3)
-
-    def generate(self, seed: int) -> dict[str, LabeledImages]:
-        return self.split_whole(read_digits(), seed if self.split_seed is None else self.split_seed)
+    """The section ``data``: images whose labels, if they have any, are read for the evaluation alone."""
 
 
 @strict
