@@ -218,14 +218,14 @@ def explain(
         UserError: the model cannot be loaded or has no attention, or the method does not exist.
     """
     from .explaining import METHODS, cross_attention, image_attention, image_saliency, saliency, self_attention
-    from .loading import load_any_model, load_reading_model
+    from .loading import load_any_model, load_reading_model, reads_images
 
     name = fspath(model)
     if method == ATTENTION:
         if (target, contrast) != (None, None):
             raise UserError("target and contrast are for methods of saliency; choose one, or leave them out.")
         translator = load_reading_model(name)
-        if translator[0].main_input_name == "pixel_values":
+        if reads_images(translator[0]):
             return image_attention(name, translator[0], _pixel_values(translator[1], text))
         if translator[0].config.is_encoder_decoder:
             return cross_attention(name, translator, text)[0].record
@@ -233,7 +233,7 @@ def explain(
     if method not in METHODS:
         raise UserError(f"method is {method!r}; write one of {', '.join((ATTENTION, *METHODS))}.")
     loaded, tokenizer, target_tokenizer = load_any_model(name)
-    if loaded.main_input_name == "pixel_values":
+    if reads_images(loaded):
         pixels = _pixel_values(tokenizer, text)
         return image_saliency(loaded.float(), pixels, method=method, target=target, contrast=contrast)
     return saliency(

@@ -1,5 +1,6 @@
 """Load models and tokenizers from a folder or from the Hub, with one-sentence errors; save translators."""
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -159,6 +160,17 @@ def commit_of(location: ModelLocation) -> str | None:
     return Path(path).parent.name if isinstance(path, str) else None
 
 
+def base_facts(location: ModelLocation | None) -> dict[str, str | None]:
+    """Return name, commit and license of a pretrained model, for ``results.json``; None for a model from scratch."""
+    if location is None:
+        return dict.fromkeys(("base_model", "commit", "base_license"))
+    return {
+        "base_model": base_model_name(location),
+        "commit": commit_of(location),
+        "base_license": license_of(location),
+    }
+
+
 def license_of(location: ModelLocation) -> str | None:
     """Return the identifier of the license in the card of a model; None if it has no card, or the card states none."""
     folder = model_folder(location.name)
@@ -226,8 +238,12 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_image_processor(location: ModelLocation) -> "BaseImageProcessor":
+def load_image_processor(location: ModelLocation, size: int | None = None) -> "BaseImageProcessor":
     """Load the image processor of a model.
+
+    Args:
+        location: where it is.
+        size: height and width to which it resizes images, in pixels; None: as it was saved.
 
     Raises:
         UserError: there is no such model, it has no image processor, or the Hub cannot be reached.
@@ -235,9 +251,24 @@ def load_image_processor(location: ModelLocation) -> "BaseImageProcessor":
     from transformers import AutoImageProcessor  # slow to import
 
     where = _where(location)
+    sizes = {} if size is None else {"size": {"height": size, "width": size}, "do_center_crop": False}
     with loading_errors(location, "image processor", _PROCESSOR):
-        processor: BaseImageProcessor = AutoImageProcessor.from_pretrained(**where, backend="pil")
+        processor: BaseImageProcessor = AutoImageProcessor.from_pretrained(**where, **sizes, backend="pil")
     return processor
+
+
+def weights_digest(model: "torch.nn.Module", described: str) -> str:
+    """Return the SHA-256 of a description and of the names and values of all weights of a model."""
+    found = hashlib.sha256(described.encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
+
+
+def reads_images(model: "PreTrainedModel") -> bool:
+    """Return whether the input of a model is an image alone."""
+    return bool(model.main_input_name == "pixel_values")
 
 
 def _read_tokenizer(file: Path) -> PreTrainedTokenizerBase:
@@ -441,8 +472,8 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrain
     if adapter is not None:
         model = with_adapter(model, location)
         model = model.base_model if chosen is AutoModel else model
-    reads_images = model.main_input_name == "pixel_values" and not config.is_encoder_decoder
-    return model.eval(), (load_image_processor if reads_images else load_tokenizer)(location)
+    has_processor_alone = reads_images(model) and not config.is_encoder_decoder
+    return model.eval(), (load_image_processor if has_processor_alone else load_tokenizer)(location)
 
 
 def adapter_config(location: ModelLocation) -> dict[str, Any] | None:
@@ -598,6 +629,7 @@ __all__ = [
     "ModelLocation",
     "Translator",
     "adapter_config",
+    "base_facts",
     "base_location",
     "base_model_name",
     "check_embedded",
@@ -614,6 +646,8 @@ __all__ = [
     "load_translation_model",
     "loading_errors",
     "max_positions",
+    "reads_images",
     "save_translator",
+    "weights_digest",
     "with_adapter",
 ]

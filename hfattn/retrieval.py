@@ -1,6 +1,6 @@
 """Use a dual encoder: embed images and texts, and search a folder of images by a text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,34 @@ if TYPE_CHECKING:
 
 
 @torch.inference_mode()
+def vectors_of_texts(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    texts: Sequence[str],
+    read: Callable[..., torch.Tensor],
+    rows: int,
+    max_length: int | None = None,
+) -> torch.Tensor:
+    """Return what ``read`` makes of the inputs of texts, (M, D), in float32.
+
+    Args:
+        rows: number of texts that the model reads at once; those of similar length share a batch.
+        max_length: tokens to which texts are cut; None: what the tokenizer states.
+    """
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    found: list[torch.Tensor] = [torch.empty(0)] * len(texts)
+    with evaluation_mode(model):
+        for start in range(0, len(order), rows):
+            places = order[start : start + rows]
+            batch = [texts[i] for i in places]
+            inputs = tokenizer(
+                batch, padding=True, padding_side="right", truncation=True, max_length=max_length, return_tensors="pt"
+            )
+            for place, vector in zip(places, read(**inputs.to(model.device)).float().cpu(), strict=True):
+                found[place] = vector
+    return torch.stack(found)
+
+
 def embed_texts(
     model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], rows: int = 64
 ) -> torch.Tensor:
@@ -25,17 +53,7 @@ def embed_texts(
     Args:
         rows: number of texts that the model reads at once; those of similar length share a batch.
     """
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    found: list[torch.Tensor] = [torch.empty(0)] * len(texts)
-    with evaluation_mode(model):
-        for start in range(0, len(order), rows):
-            places = order[start : start + rows]
-            batch = [texts[i] for i in places]
-            inputs = tokenizer(batch, padding=True, padding_side="right", truncation=True, return_tensors="pt")
-            embeds = model(**inputs.to(model.device)).text_embeds.float().cpu()
-            for place, embed in zip(places, embeds, strict=True):
-                found[place] = embed
-    return torch.stack(found)
+    return vectors_of_texts(model, tokenizer, texts, lambda **inputs: model(**inputs).text_embeds, rows)
 
 
 @torch.inference_mode()

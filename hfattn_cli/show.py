@@ -373,7 +373,9 @@ class _Reader:
 
     @property
     def reads_images(self) -> bool:
-        return self.loaded[0].main_input_name == "pixel_values"
+        from hfattn.loading import reads_images
+
+        return reads_images(self.loaded[0])
 
     @property
     def classifies(self) -> bool:
@@ -395,8 +397,9 @@ class _Reader:
 
 def _check_reads_texts(name: str, model: "PreTrainedModel") -> None:
     from hfattn.errors import UserError
+    from hfattn.loading import reads_images
 
-    if model.main_input_name == "pixel_values":
+    if reads_images(model):
         raise UserError(f"{name} reads images; hfattn attend shows its attention, rollout and gradients.")
 
 

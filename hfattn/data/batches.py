@@ -25,9 +25,11 @@ class TrainingExamples(Dataset[Example]):
 
     Attributes:
         epoch: the epoch, counted from 0, on which examples that are drawn anew in each epoch depend.
+        seed: seed of what is drawn.
     """
 
     epoch = 0
+    seed = 0
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -35,6 +37,14 @@ class TrainingExamples(Dataset[Example]):
     def set_epoch(self, epoch: int) -> None:
         """Set ``epoch``."""
         self.epoch = epoch
+
+    def generator(self, index: int) -> np.random.Generator:
+        """Return the random generator of an example in this epoch.
+
+        It depends on seed, epoch and index alone, so that a resumed run and a run of several processes read the same
+        examples as an uninterrupted run of one process.
+        """
+        return np.random.default_rng([self.seed, self.epoch, index])
 
     def sampler(self, seed: int) -> Sampler[int]:
         """Return the sampler that orders the examples for training; here it shuffles them in each epoch."""

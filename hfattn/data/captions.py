@@ -67,7 +67,7 @@ class EncodedCaptions(EncodedExamples):
         item = self.images.items[index]
         image = open_image(item.image, self.background, self.images.place(index))
         if self.augment is not None:
-            image = self.augment(image, np.random.default_rng([self.seed, self.epoch, index]))
+            image = self.augment(image, self.generator(index))
         if image.size[::-1] == self.size:
             return {"pixel_values": normalized(image, self.processor), "labels": labels}
         return {"pixel_values": processed([image], self.processor)[0], "labels": labels}

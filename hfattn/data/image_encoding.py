@@ -8,6 +8,7 @@ import torch
 
 from ..errors import UserError
 from .batches import TrainingExamples
+from .examples import Examples
 from .image_augmentation import Augmentation, AugmentationConfig, mixed
 from .images import WHITE, Encoded, LabeledImages, open_image
 
@@ -66,11 +67,35 @@ def processed(
     return pixel_values
 
 
+class ImageReader:
+    """Images of a part as ``pixel_values`` (3, height, width): changed at random, or as the processor makes them.
+
+    Args:
+        images: the images.
+        processor: the processor of the model.
+        background: color behind transparent pixels.
+        augmentation: random changes, for training; None: there are none.
+    """
+
+    def __init__(
+        self,
+        images: Examples[Any],
+        processor: "BaseImageProcessor",
+        background: Sequence[int],
+        augmentation: AugmentationConfig | None,
+    ) -> None:
+        self.images, self.processor, self.background = images, processor, background
+        self.augment = None if augmentation is None else Augmentation(augmentation, input_size(processor))
+
+    def __call__(self, index: int, random: np.random.Generator) -> torch.Tensor:
+        image = open_image(self.images.items[index].image, self.background, self.images.place(index))
+        if self.augment is None:
+            return processed([image], self.processor)[0]
+        return normalized(self.augment(image, random), self.processor)
+
+
 class EncodedImages(TrainingExamples[dict[str, Any]]):
     """Labeled images as ``pixel_values`` and ``labels``, for ``ImageCollator``.
-
-    Random changes depend only on seed, epoch and index, so that a resumed run and a run of several processes read the
-    same images as an uninterrupted run of one process.
 
     Args:
         images: the images.
@@ -88,21 +113,16 @@ class EncodedImages(TrainingExamples[dict[str, Any]]):
         augmentation: AugmentationConfig | None = None,
         seed: int = 0,
     ) -> None:
-        self.images, self.processor, self.background, self.seed = images, processor, background, seed
-        self.augment = None if augmentation is None else Augmentation(augmentation, input_size(processor))
+        self.images, self.processor, self.seed = images, processor, seed
+        self.read = ImageReader(images, processor, background, augmentation)
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        item = self.images.items[index]
-        if self.augment is None:
-            pixels = processed([item.image], self.processor, self.background)[0]
-            return {"pixel_values": pixels, "labels": item.label}
-        random = np.random.default_rng([self.seed, self.epoch, index])
-        image = self.augment(open_image(item.image, self.background, self.images.place(index)), random)
-        draw = int(random.integers(1 << 32))
-        return {"pixel_values": normalized(image, self.processor), "labels": item.label, "draw": draw}
+        random = self.generator(index)
+        example = {"pixel_values": self.read(index, random), "labels": self.images.items[index].label}
+        return example if self.read.augment is None else {**example, "draw": int(random.integers(1 << 32))}
 
 
 class ImageCollator:

@@ -1,6 +1,5 @@
 """Frozen features of images from a vision model, computed once and kept on disk."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from tqdm.auto import tqdm
 
 from ..errors import UserError
 from ..files import writing
+from ..loading import weights_digest
 from .image_encoding import processed
 from .images import WHITE, Encoded, digest
 
@@ -154,13 +154,7 @@ def _fingerprint(
     model: "PreTrainedModel", processor: Any, images: Sequence[Encoded], pooling: str, background: Sequence[int]
 ) -> str:
     """Return the SHA-256 of everything that the features depend on."""
-    found = hashlib.sha256()
     settings = {**model.config.to_dict(), "_name_or_path": None, "transformers_version": None}
     described = [type(model).__name__, settings, processor.to_dict(), pooling, list(background)]
-    found.update(json.dumps(described, sort_keys=True, default=str).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        found.update(f"{name} {tensor.dtype}".encode())
-        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    for i in range(len(images)):
-        found.update(digest(images[i]).encode())
-    return found.hexdigest()
+    described.append([digest(images[i]) for i in range(len(images))])
+    return weights_digest(model, json.dumps(described, sort_keys=True, default=str))

@@ -12,10 +12,10 @@ from transformers import PreTrainedTokenizerBase
 from ..fields import at_least
 from .batches import TrainingExamples
 from .digits import read_digit_words
-from .image_augmentation import Augmentation, AugmentationConfig
-from .image_encoding import input_size, normalized, processed
+from .image_augmentation import AugmentationConfig
+from .image_encoding import ImageReader
 from .image_parts import CaptionedDataConfig
-from .images import WHITE, CaptionedImage, CaptionedImages, open_image
+from .images import WHITE, CaptionedImage, CaptionedImages
 from .rows import Source
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ class ImageTexts(TrainingExamples[dict[str, Any]]):
         image_features: np.ndarray | None = None,
         text_features: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
-        self.images, self.processor, self.background, self.seed = images, processor, background, seed
-        self.augment = None if augmentation is None else Augmentation(augmentation, input_size(processor))
+        self.images, self.seed = images, seed
+        self.read = ImageReader(images, processor, background, augmentation)
         self.image_features, self.text_features = image_features, text_features
         self.texts, self.numbers = text_numbers(images)
         encoded = tokenizer(self.texts, truncation=True, max_length=max_length)
@@ -132,12 +132,7 @@ class ImageTexts(TrainingExamples[dict[str, Any]]):
     def _image(self, index: int) -> dict[str, torch.Tensor]:
         if self.image_features is not None:
             return {"image_features": torch.from_numpy(np.array(self.image_features[index]))}
-        image = self.images.items[index].image
-        if self.augment is None:
-            return {"pixel_values": processed([image], self.processor, self.background)[0]}
-        random = np.random.default_rng([self.seed, self.epoch, index])
-        opened = open_image(image, self.background, self.images.place(index))
-        return {"pixel_values": normalized(self.augment(opened, random), self.processor)}
+        return {"pixel_values": self.read(index, self.generator(index))}
 
 
 class ImageTextCollator:

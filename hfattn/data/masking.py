@@ -117,10 +117,6 @@ class MaskedExamples(TrainingExamples[dict[str, Any]]):
         """Return an example before masking: ``input_ids`` (T,) and the model's other inputs."""
         raise NotImplementedError
 
-    def generator(self, index: int) -> np.random.Generator:
-        """Return the random generator of an example in this epoch."""
-        return np.random.default_rng([self.seed, self.epoch, index])
-
     def __len__(self) -> int:
         return len(self.lengths)
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
 
 from .batches import TrainingExamples
@@ -63,7 +62,7 @@ class MultiCropImages(TrainingExamples[dict[str, torch.Tensor]]):
     def views(self, index: int) -> dict[str, list["Image"]]:
         """Return the views of an image in the current epoch."""
         image = open_image(self.images.items[index].image, self.background, self.images.place(index))
-        random = np.random.default_rng([self.seed, self.epoch, index])
+        random = self.generator(index)
         views = {}
         for name, (number, size, (least, most)) in self.crops.items():
             cut = (random_crop(image, size, least, self.ratio, random, most) for _ in range(number))

@@ -20,9 +20,9 @@ from ..fields import at_least, one_of
 from .image_parts import CaptionedDataConfig
 from .images import CaptionedImage, CaptionedImages, Encoded, open_image, read_captioned_images, read_images
 from .rows import Source
+from .text import PARTS
 
 LANGUAGES = ("en", "es")
-PARTS = ("train", "validation", "test")
 
 # The layouts of a number of things: the place of each, (row, column) in a grid of (rows, columns), and the caption.
 _CAPTIONS = {

@@ -23,6 +23,7 @@ from ..clean_process import (
 )
 from ..errors import UserError
 from ..generation import evaluation_mode
+from ..loading import reads_images
 
 # Symbols that few vocabularies have: a snowman, a letter of mathematics beyond U+FFFF, Tamil, a private character.
 _UNKNOWN = "\u2603 \U0001d465 \u0b95\u0bbf \ue000"
@@ -75,7 +76,7 @@ def store_fingerprints(
         UserError: there is no text.
     """
     is_processor = isinstance(tokenizer, BaseImageProcessor)
-    if is_processor or model.main_input_name == "pixel_values":
+    if is_processor or reads_images(model):
         processor = tokenizer if is_processor else AutoImageProcessor.from_pretrained(folder)
         pictures = processor([drawn_picture(name) for (name,) in _PICTURES], return_tensors="pt").to(model.device)
         tensors = {}

@@ -33,7 +33,7 @@ from ..reports.image_classification import part_scores as scores_of_image_part
 from ..reports.multiple_choice import part_scores as scores_of_questions
 from ..reports.question_answering import EvaluatedQuestions
 from ..reports.question_answering import part_scores as scores_of_found
-from ..reports.self_supervised import pixels_accuracy
+from ..reports.self_supervised import pixel_vectors
 from ..reports.token_classification import EvaluatedSentences
 from ..reports.token_classification import part_scores as scores_of_sentences
 from ..reports.translation import exact_match_by_kind
@@ -263,11 +263,12 @@ def scores_of_features(measurement: Measurement, part: str, result: Result) -> d
         complete = sent.ndim == 2 and len(sent) == number and bool(sent.isfinite().all())
         assert complete, f"the process did not send features of each image of {name}"
     features = result.tensors
+    size = measurement.results["data"]["size"]
     labels, of_bank = (torch.tensor([item.label for item in each]) for each in (images, bank))
     return {
         "examples": len(images),
         "accuracy": neighbor_accuracy(features[part], labels, features["train"], of_bank),
-        "pixels_accuracy": pixels_accuracy(images, bank, measurement.results["data"]["size"]),
+        "pixels_accuracy": neighbor_accuracy(*pixel_vectors(images, size), *pixel_vectors(bank, size)),
     }
 
 

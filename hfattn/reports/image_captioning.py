@@ -13,7 +13,7 @@ from transformers import BaseImageProcessor, PreTrainedTokenizerBase
 from ..data import CaptionCollator, CaptionedImages, EncodedCaptions, SceneObject, open_image
 from ..data.images import as_base64
 from ..generation import evaluation_mode
-from ..loading import base_model_name, commit_of, license_of
+from ..loading import base_facts
 from ..metrics import decode_generated, mass_on, points_at, translation_report
 from ..models.modeling_show_attend_tell import ShowAttendTellForConditionalGeneration
 from ..models.strict_config import own_fields
@@ -48,9 +48,7 @@ def captioner_facts(config: CaptionerConfig, model: ShowAttendTellForConditional
         "preset": config.model.get("preset"),
         "parameters": model.num_parameters(),
         "trained_parameters": sum(each.numel() for each in model.parameters() if each.requires_grad),
-        "base_model": None if location is None else base_model_name(location),
-        "commit": None if location is None else commit_of(location),
-        "base_license": None if location is None else license_of(location),
+        **base_facts(location),
         "encoder": "cnn" if location is None else model.config.vision_config.model_type,
         "frozen": model.config.freeze_vision,
         **{

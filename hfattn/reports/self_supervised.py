@@ -12,7 +12,9 @@ from transformers import PreTrainedModel
 from ..data import EncodedImages, LabeledImages, input_size, open_image
 from ..data.image_augmentation import resized
 from ..data.images import as_base64
-from ..generation import evaluation_mode
+from ..errors import UserError
+from ..explaining import image_attention
+from ..explaining.overlay import answering_row
 from ..metrics import neighbor_accuracy
 from ..pictures import Picture
 from .base import TrainedRun, leave_behind, shown_part
@@ -43,8 +45,10 @@ def report(
     size = input_size(run.tokenizer)
     if not labeled:
         metrics = {}
-    for part, scores in metrics.items():
-        scores["pixels_accuracy"] = pixels_accuracy(whole[part].images, whole["train"].images, size)
+    if metrics:
+        bank = pixel_vectors(whole["train"].images, size)
+        for part, scores in metrics.items():
+            scores["pixels_accuracy"] = neighbor_accuracy(*pixel_vectors(whole[part].images, size), *bank)
     last = next(entry for entry in reversed(history) if WATCHED[0] in entry)
     sections: dict[str, Any] = {
         "data": {
@@ -97,37 +101,29 @@ def report(
     leave_behind(run, sections, summary(run, sections), [], loss="loss", loss_unit="nats")
 
 
-def pixels_accuracy(images: LabeledImages, bank: LabeledImages, size: Sequence[int]) -> float:
-    """Return the accuracy of nearest neighbors by the values of the pixels, from 0 to 1, instead of features.
+def pixel_vectors(images: LabeledImages, size: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the values of the pixels (n, D), from 0 to 1, which are compared instead of features, and labels (n,).
 
     Args:
-        images: images to classify.
-        bank: images with which they are compared.
-        size: height and width to which all of them are resized.
+        images: the images.
+        size: height and width to which they are resized.
     """
-    vectors = []
-    for each in (images, bank):
-        opened = (resized(open_image(item.image), (size[0], size[1])) for item in each)
-        vectors.append(torch.from_numpy(np.stack([np.asarray(image, np.float32).ravel() / 255 for image in opened])))
-    labels = [torch.tensor([item.label for item in each]) for each in (images, bank)]
-    return neighbor_accuracy(vectors[0], labels[0], vectors[1], labels[1])
+    opened = (resized(open_image(item.image), (size[0], size[1])) for item in images)
+    vectors = np.stack([np.asarray(image, np.float32).ravel() / 255 for image in opened])
+    return torch.from_numpy(vectors), torch.tensor([item.label for item in images])
 
 
-@torch.inference_mode()
 def class_attention(model: PreTrainedModel, pixel_values: torch.Tensor) -> torch.Tensor | None:
     """Return the attention of the class token to the patches in the last layer, (B, heads, rows, columns).
 
-    None if the model returns no attention or its patches are not a square grid.
+    None if the model has no attention to patches.
     """
-    model.set_attn_implementation("eager")  # other implementations return no weights
-    with evaluation_mode(model):
-        attentions = model(pixel_values.to(model.device), output_attentions=True).attentions
-    if not attentions:
+    try:
+        records = [image_attention("the model", model, pixels[None]) for pixels in pixel_values]
+    except (UserError, ValueError):
         return None
-    weights = attentions[-1].float().cpu()  # (B, heads, T, T)
-    side = math.isqrt(weights.shape[-1])
-    patches = weights[:, :, 0, -side * side :]
-    return patches.unflatten(-1, (side, side))
+    rows = [answering_row(record) for record in records]
+    return torch.stack([torch.cat([row.maps(-1, head) for head in range(row.weights.shape[1])]) for row in rows])
 
 
 def summary(run: TrainedRun, results: Mapping[str, Any]) -> str:

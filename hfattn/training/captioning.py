@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import AutoImageProcessor, AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
+from transformers import AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
 
 from ..data import CaptionedImages, frozen_features, make_processor
-from ..loading import load_model, loading_errors
+from ..loading import load_image_processor, load_model
 from ..models.modeling_show_attend_tell import ShowAttendTellForConditionalGeneration
 from .captioner_config import CaptionerConfig, own_captioner_config
 from .seq2seq import ReliableSeq2SeqTrainer
@@ -41,16 +41,7 @@ def captioner_processor(config: CaptionerConfig, size: int) -> BaseImageProcesso
     """
     if config.pretrained is None:
         return make_processor((size, size), mean=[0.5] * 3, std=[0.5] * 3)
-    location = config.pretrained
-    with loading_errors(location, "image processor", "preprocessor_config.json"):
-        return AutoImageProcessor.from_pretrained(
-            location.name,
-            revision=location.revision,
-            backend="pil",
-            trust_remote_code=False,
-            size={"height": size, "width": size},
-            do_center_crop=False,
-        )
+    return load_image_processor(config.pretrained, size)
 
 
 def features_of_images(

@@ -31,7 +31,7 @@ from ..data import (
 )
 from ..errors import UserError
 from ..files import writing
-from ..loading import base_model_name, load_model, load_tokenizer, max_positions
+from ..loading import base_model_name, load_model, load_tokenizer, max_positions, weights_digest
 from ..models.modeling_vaswani import penalized
 from .distillation_config import DistillationConfig, TeacherConfig
 from .trainer import ReliableTrainer
@@ -90,11 +90,7 @@ class Teacher:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the weights and the order of the classes."""
-        digest = hashlib.sha256(f"{type(self.model).__name__} {self.order}".encode())
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return weights_digest(self.model, f"{type(self.model).__name__} {self.order}")
 
     def encode(self, texts: LabeledTexts) -> WindowedTexts:
         """Return the teacher's inputs; masked words become its mask token, or are left out if it has none."""

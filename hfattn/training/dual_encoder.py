@@ -10,18 +10,14 @@ import numpy as np
 import torch
 from huggingface_hub.dataclasses import strict
 from transformers import CONFIG_MAPPING, AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
-from transformers.image_utils import SizeDict
 
 from ..data import CaptionedImages, frozen_features, make_processor
 from ..data.images import digest
 from ..errors import UserError
 from ..fields import at_least, one_of
-from ..generation import evaluation_mode
 from ..loading import (
     ModelLocation,
-    base_model_name,
-    commit_of,
-    license_of,
+    base_facts,
     load_image_processor,
     load_model,
     load_model_config,
@@ -31,6 +27,7 @@ from ..loading import (
 from ..models.configuration_dual_encoder import TEXT_POOLINGS, DualEncoderConfig
 from ..models.modeling_dual_encoder import DualEncoderModel
 from ..models.strict_config import StrictConfig
+from ..retrieval import vectors_of_texts
 from .config import build_section, checked
 from .contrastive import LOSSES
 from .from_scratch import scratch_config
@@ -162,10 +159,7 @@ def load_processor(config: DualEncoderTrainingConfig) -> BaseImageProcessor:
     if "vision" not in config.pretrained:
         assert size is not None
         return make_processor((size, size), mean=[0.5] * 3, std=[0.5] * 3)
-    processor = load_image_processor(config.pretrained["vision"])
-    if size is not None:
-        processor.size, processor.do_center_crop = SizeDict(height=size, width=size), False
-    return processor
+    return load_image_processor(config.pretrained["vision"], size)
 
 
 def build_dual_encoder(config: DualEncoderTrainingConfig, tokenizer: PreTrainedTokenizerBase) -> DualEncoderModel:
@@ -288,20 +282,13 @@ def whiten_images(model: DualEncoderModel, features: np.ndarray, texts: np.ndarr
     projection.requires_grad_(False)
 
 
-@torch.inference_mode()
 def locked_text_features(
     model: DualEncoderModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], *, max_length: int, rows: int
 ) -> dict[str, torch.Tensor]:
-    """Return the features (width,) of each text, those of similar length in one batch of ``rows``."""
-    found: dict[str, torch.Tensor] = {}
-    order = sorted(dict.fromkeys(texts), key=len)
-    with evaluation_mode(model):
-        for start in range(0, len(order), rows):
-            batch = order[start : start + rows]
-            inputs = tokenizer(batch, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
-            features = model.text_features(**inputs.to(model.device)).float().cpu()
-            found |= dict(zip(batch, features.clone(), strict=True))
-    return found
+    """Return the features (width,) of each text, by the text."""
+    different = list(dict.fromkeys(texts))
+    features = vectors_of_texts(model, tokenizer, different, model.text_features, rows, max_length)
+    return dict(zip(different, features, strict=True))
 
 
 def tower_facts(config: DualEncoderTrainingConfig, model: "PreTrainedModel") -> dict[str, Any]:
@@ -309,12 +296,9 @@ def tower_facts(config: DualEncoderTrainingConfig, model: "PreTrainedModel") -> 
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     towers = {}
     for name in TOWERS:
-        location = config.pretrained.get(name)
         towers[name] = {
             "model_type": getattr(model.config, f"{name}_config").model_type,
-            "base_model": None if location is None else base_model_name(location),
-            "commit": None if location is None else commit_of(location),
-            "base_license": None if location is None else license_of(location),
+            **base_facts(config.pretrained.get(name)),
             "locked": name in config.model.locked,
         }
     return {"parameters": model.num_parameters(), "trained_parameters": trained, "towers": towers}

@@ -16,7 +16,7 @@ from ..clean_process import OWN_CONFIG
 from ..errors import UserError
 from ..extras import require
 from ..hub_access import model_folder
-from ..loading import BaseModel, Loaded, ModelLocation, base_model_name, commit_of, license_of, load_model, with_adapter
+from ..loading import BaseModel, Loaded, ModelLocation, base_facts, base_model_name, commit_of, load_model, with_adapter
 from .trainer import ReliableTrainer
 from .tuning_config import TuningConfig, alone_field
 
@@ -294,10 +294,8 @@ def tuning_facts(model: nn.Module, loaded: Loaded, tuning: TuningConfig, source:
     parameters = sum(_size(tensor) for name, tensor in named if not re.search(r"\.(lora_\w+|original_module)\.", name))
     trained = sum(tensor.numel() for _, tensor in named if tensor.requires_grad)
     return {
-        "base_model": None if source is None else base_model_name(source),
+        **base_facts(source),
         "revision": None if source is None else source.revision,
-        "commit": None if source is None else commit_of(source),
-        "base_license": None if source is None else license_of(source),
         "dtype": "float32" if source is None else source.dtype,
         "quantization": None if source is None else source.quantization,
         "method": tuning.method,

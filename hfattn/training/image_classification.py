@@ -3,7 +3,6 @@
 Shapes: B images of a batch, C classes.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ from transformers.modeling_outputs import ImageClassifierOutput
 from ..data import EncodedImages, LabeledImages, TrainingExamples, input_size
 from ..errors import UserError
 from ..files import writing
-from ..loading import base_model_name, load_image_processor, load_model
+from ..loading import base_model_name, load_image_processor, load_model, weights_digest
 from ..models.modeling_vaswani import penalized
 from .distillation import class_order
 from .fine_tuning import FineTuningTrainer
@@ -68,11 +67,7 @@ class ImageTeacher(nn.Module):
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the weights and the order of the classes."""
-        digest = hashlib.sha256(f"{type(self.model).__name__} {self.order}".encode())
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return weights_digest(self.model, f"{type(self.model).__name__} {self.order}")
 
     @torch.no_grad()
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
@@ -226,11 +221,7 @@ def head_inputs(
     Raises:
         UserError: the model has several heads, or the disk is full.
     """
-    digest = hashlib.sha256(f"{images.images.fingerprint} {images.processor.to_json_string()}".encode())
-    for name, tensor in sorted(model.base_model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    fingerprint = digest.hexdigest()
+    fingerprint = weights_digest(model.base_model, f"{images.images.fingerprint} {images.processor.to_json_string()}")
     if file.exists():
         with safetensors.safe_open(file, "pt") as kept:
             if kept.metadata()["fingerprint"] == fingerprint:
