@@ -38,7 +38,7 @@ def plot_caption(path: Path, image: str, record: AttentionRecord, title: str) ->
 
     opened = Image.open(io.BytesIO(base64.b64decode(image)))
     plot_overlay(record, opened, title=title).savefig(path, dpi=150)
-    save_image_html(opened, {title: record}, path.with_suffix(".html"), title=title)
+    save_image_html(opened, {"attention": record}, path.with_suffix(".html"), title=title)
 
 
 KINDS: dict[str, Callable[..., None]] = {

@@ -53,6 +53,6 @@ def caption(
             return
         text, record = found[0]["caption_text"], found[0]["alignment"]
         if output.suffix.lower() == ".html":
-            save_image_html(opened[0], {text: record}, output, title=text)
+            save_image_html(opened[0], {"attention": record}, output, title=text)
         else:
             plot_overlay(record, opened[0], title=text).savefig(output, dpi=150)

@@ -104,7 +104,7 @@ def report(
             "vocabulary": len(run.tokenizer) - len(run.tokenizer.all_special_ids),
             "parts": {part: {"images": len(each), "sha256": each.images.fingerprint} for part, each in encoded.items()},
         },
-        "model": dict(facts),
+        "model": {**facts, "needs": ["pillow"]},
         "metrics": metrics,
         "training": run.training_facts("images", len(encoded["train"])),
         "samples": samples,
