@@ -20,9 +20,10 @@ import yaml
 from commands import ROOT, environment, printed_by_card, run_here
 from hub_server import Hub
 from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entries
+from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tiny_models import with_tiny_models
+from tiny_models import tiny_captioner, tiny_dual_encoder, with_tiny_models
 from typer.testing import CliRunner
 
 from hfattn.clean_process import MEASURED
@@ -847,6 +848,11 @@ def test_every_command_has_an_example_that_runs(
     (tmp_path / "tickets.csv").write_text("message,intent\n" + "where is my card,card\nI want my money,refund\n" * 5)
     (tmp_path / "vectors.txt").write_text("man 1 0\nwoman 0 1\nking 2 1\nqueen 1 2\n")
     (tmp_path / "questions.txt").write_text(": family\nman woman king queen\n")
+    tiny_captioner(tmp_path / "runs" / "captions")
+    tiny_dual_encoder(tmp_path / "runs" / "emoji")
+    (tmp_path / "photos").mkdir()
+    for image in ("picture.png", "photos/flower.png"):
+        Image.new("RGB", (16, 16), "red").save(tmp_path / image)
     monkeypatch.chdir(tmp_path)
     for command in commands(typer.main.get_command(app)):
         words = command.split()[1:]

@@ -44,6 +44,8 @@ from transformers import (
 )
 
 from hfattn import (
+    DualEncoderConfig,
+    DualEncoderModel,
     ShowAttendTellConfig,
     ShowAttendTellForConditionalGeneration,
     VaswaniConfig,
@@ -328,6 +330,21 @@ def tiny_captioner(folder: Path) -> Path:
     sizes = {"vocab_size": len(tokenizer), "embedding_size": 8, "hidden_size": 8, "annotation_size": 8}
     model = ShowAttendTellForConditionalGeneration(ShowAttendTellConfig(**sizes, **ids, channels=[8, 8]))
     model.generation_config.max_length = 8
+    for part in (model, tokenizer, make_processor((16, 16), [0.5] * 3, [0.5] * 3)):
+        part.save_pretrained(folder)
+    return folder
+
+
+def tiny_dual_encoder(folder: Path) -> Path:
+    """Save a dual encoder of texts and images of 16 x 16 pixels with random weights."""
+    torch.manual_seed(0)
+    tokenizer = wordpiece_tokenizer(TEXTS, types=True)
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    towers = {
+        "vision_config": {"model_type": "vit", "image_size": 16, "patch_size": 8, **sizes},
+        "text_config": {"model_type": "bert", "vocab_size": len(tokenizer), **sizes},
+    }
+    model = DualEncoderModel(DualEncoderConfig(**towers, projection_dim=6))
     for part in (model, tokenizer, make_processor((16, 16), [0.5] * 3, [0.5] * 3)):
         part.save_pretrained(folder)
     return folder
