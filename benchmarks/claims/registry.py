@@ -1,6 +1,7 @@
 """All claims by name, in the order of the page."""
 
 from . import (
+    captioners,
     cells,
     collapse,
     direction,
@@ -49,4 +50,5 @@ CLAIMS: dict[str, Claim] = {
     "image_positions": image_positions.CLAIM,
     "collapse": collapse.CLAIM,
     "image_maps": image_maps.CLAIM,
+    **captioners.CLAIMS,
 }
