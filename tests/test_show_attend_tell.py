@@ -135,6 +135,28 @@ def test_soft_attention_equals_equations_1_to_7_and_14(gate: str) -> None:
     torch.testing.assert_close(gradients(out.loss, model), gradients(total / number, model))
 
 
+def test_the_detection_of_words_is_the_largest_logit_of_the_annotations() -> None:
+    """A word counts once however often it is in the caption; positions without a label are no word."""
+    model, pixels, labels = build(word_detection=0.3).train(), images(), captions()
+    plain = build().train()
+    plain.load_state_dict({name: each for name, each in model.state_dict().items() if "word_detector" not in name})
+    total, number = plain(pixels, labels=labels).loss * (labels != -100).sum(), (labels != -100).sum()
+    for row in range(3):
+        annotations = literal_annotations(model, pixels[row])
+        words = set(labels[row].tolist()) - {-100}
+        for word in range(V):
+            logits = [model.word_detector.weight[word] @ a + model.word_detector.bias[word] for a in annotations]
+            p = torch.sigmoid(max(logits))
+            total = total - 0.3 * (p if word in words else 1 - p).log()
+    loss = model(pixels, labels=labels).loss
+    torch.testing.assert_close(loss, total / number)
+    weights = list(model.word_detector.parameters())
+    found, literal = (torch.autograd.grad(each, weights) for each in (loss, total / number))
+    torch.testing.assert_close(found, literal)
+    untrained = ShowAttendTellForConditionalGeneration(model.config)
+    assert untrained.word_detector.bias.unique().tolist() == [-5.0]
+
+
 def force(monkeypatch: pytest.MonkeyPatch, chosen: list[int]) -> None:
     """Make hard attention draw these positions, one for each step."""
     drawn = iter(chosen)
@@ -210,7 +232,7 @@ def test_hard_attention_takes_the_largest_weight_in_evaluation(fields: dict[str,
 # The loss over padded batches and parts of a batch
 
 
-@pytest.mark.parametrize("fields", [{}, {**REINFORCE, "expected_attention": 1.0}])
+@pytest.mark.parametrize("fields", [{}, {"word_detection": 0.3}, {**REINFORCE, "expected_attention": 1.0}])
 def test_padding_of_captions_and_parts_of_a_batch_do_not_change_the_loss(fields: dict[str, Any]) -> None:
     model, pixels, labels = build(**fields).train(), images(), captions()
     whole = model(pixels, labels=labels).loss
@@ -398,6 +420,7 @@ def test_the_saved_folder_captions_without_hfattn(saved: Path) -> None:
         ({"attention_score": None}, "attention_score is null, and a captioner attends"),
         ({"attention_gate": "vector"}, "attention_gate is 'vector'; write one of 'none', 'scalar'"),
         ({"doubly_stochastic": -1}, "doubly_stochastic is -1; write a number of at least 0"),
+        ({"word_detection": -1}, "word_detection is -1; write a number of at least 0"),
         ({"reinforce_weight": 1.0}, "reinforce_weight is a setting of REINFORCE; write attention_distribution: hard"),
         ({**REINFORCE, "baseline_decay": 1.5}, "baseline_decay is 1.5; write a number from 0 to 1"),
         ({"output_size": 9}, "output_layer 'deep' has the width of embedding_size, which is 4; remove output_size"),

@@ -41,6 +41,9 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
         attention_distribution: "softmax" is soft attention (section 4.2), "hard" is hard attention (section 4.1). The
             estimator of ``attention_distribution_options`` is then "straight_through", or "score_function" for
             REINFORCE. In evaluation, hard attention selects the largest weight.
+        word_detection: weight of a loss that the annotations alone have: a linear layer says of each word whether it is
+            in the caption, by its largest logit of all annotations (Oquab et al. 2015, section 3). So a CNN from scratch
+            learns to recognize things at their place before the decoder can describe them. 0 leaves the layer out.
         reinforce_weight: λ_r of REINFORCE (eq. 12).
         entropy_weight: λ_e of the entropy of the attention, which is maximized (eq. 12).
         baseline_decay: decay of the moving baseline, b_k = 0.9 b_{k-1} + 0.1 log p(y | s_k, a).
@@ -83,6 +86,7 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
     attention_gate: str = "scalar"
     output_layer: str = "deep"
     doubly_stochastic: float | int = 1.0
+    word_detection: float | int = 0.0
     reinforce_weight: float | int = _REINFORCE["reinforce_weight"]
     entropy_weight: float | int = _REINFORCE["entropy_weight"]
     baseline_decay: float | int = _REINFORCE["baseline_decay"]
@@ -123,7 +127,7 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
         if self.attention_score is None:
             raise ValueError("attention_score is null, and a captioner attends; name a score, such as 'additive'.")
         self._check_attention_module()
-        for name in ("doubly_stochastic", "reinforce_weight", "entropy_weight"):
+        for name in ("doubly_stochastic", "word_detection", "reinforce_weight", "entropy_weight"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} is {getattr(self, name)}; write a number of at least 0, such as 0.1.")
         for name in ("baseline_decay", "expected_attention"):

@@ -105,6 +105,8 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
             init.kaiming_normal_(module.weight, nonlinearity="relu")
             if module.bias is not None:
                 init.zeros_(module.bias)
+        elif isinstance(module, WordDetector):
+            init.constant_(module.bias, -5.0)  # few of all words are in a caption
         elif isinstance(module, ShowAttendTellForConditionalGeneration) and module.baseline is not None:
             init.zeros_(module.baseline)
 
@@ -339,10 +341,19 @@ class ShowAttendTellModel(ShowAttendTellPreTrainedModel):
         )
 
 
+class WordDetector(nn.Linear):
+    """Logits of the words that are in the caption, from the annotations alone (Oquab et al. 2015, section 3)."""
+
+    def forward(self, annotations: torch.Tensor) -> torch.Tensor:
+        """Map annotations (B, L, D) to the largest logit of each word, (B, V)."""
+        return super().forward(annotations).amax(1)
+
+
 class ShowAttendTellForConditionalGeneration(CaptioningMixin, ShowAttendTellPreTrainedModel, RecurrentGenerationMixin):
     """Captioner: p(y_t | y_1, ..., y_{t-1}, a) from the decoder's output by a linear layer and a softmax (eq. 7).
 
     Attributes:
+        word_detector: None with ``word_detection=0``.
         baseline: b_k, the moving mean of log p(y | s, a) that REINFORCE subtracts, or None with another estimator. It
             is a buffer, which a checkpoint contains.
     """
@@ -357,6 +368,7 @@ class ShowAttendTellForConditionalGeneration(CaptioningMixin, ShowAttendTellPreT
         self.model = ShowAttendTellModel(config)
         self.output_dropout = nn.Dropout(config.output_dropout)
         self.lm_head = nn.Linear(config.output_width, config.vocab_size)
+        self.word_detector = WordDetector(config.annotation_size, config.vocab_size) if config.word_detection else None
         self.register_buffer("baseline", torch.zeros(()) if config.estimator == "score_function" else None)
         self.num_cache_layers = self.model.decoder.num_cache_layers
         self.post_init()
@@ -453,12 +465,24 @@ class ShowAttendTellForConditionalGeneration(CaptioningMixin, ShowAttendTellPreT
             loss = score_function(loss, config.reinforce_weight * (sampled * real).sum(1), baseline=-self.baseline)
             loss = loss - config.entropy_weight * (entropy * real).sum(1)
             self.baseline.lerp_(reward.mean().to(self.baseline.dtype), 1 - config.baseline_decay)
+        if self.word_detector is not None:
+            loss = loss + config.word_detection * self._detection_loss(outputs.encoder_last_hidden_state, labels)
         loss = (loss + config.doubly_stochastic * penalty).sum()
         return {
             "loss": loss / (steps.sum() if num_items is None else num_items),
             "doubly_stochastic": penalty.detach(),
             "doubly_stochastic_floor": size * (1 - steps / size) ** 2,
         }
+
+    def _detection_loss(self, annotations: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the binary cross-entropies (B,), summed over words, of annotations (B, L, D) and labels (B, T)."""
+        assert self.word_detector is not None
+        found = widen(self.word_detector(annotations))  # (B, V)
+        # A position without a label counts as padding, which is no word.
+        words = labels.to(found.device).masked_fill(labels == -100, self.config.pad_token_id)
+        present = torch.zeros_like(found).scatter_(1, words, 1.0)
+        present[:, self.config.pad_token_id] = 0.0
+        return nn.functional.binary_cross_entropy_with_logits(found, present, reduction="none").sum(1)
 
 
 ShowAttendTellModel.register_for_auto_class("AutoModel")
