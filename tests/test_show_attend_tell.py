@@ -153,7 +153,7 @@ def test_the_detection_of_words_is_the_largest_logit_of_the_annotations() -> Non
     weights = list(model.word_detector.parameters())
     found, literal = (torch.autograd.grad(each, weights) for each in (loss, total / number))
     torch.testing.assert_close(found, literal)
-    untrained = ShowAttendTellForConditionalGeneration(model.config)
+    untrained: Any = ShowAttendTellForConditionalGeneration(model.config)
     assert untrained.word_detector.bias.unique().tolist() == [-5.0]
 
 

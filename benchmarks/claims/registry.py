@@ -4,6 +4,7 @@ from . import (
     captioners,
     cells,
     collapse,
+    contrastive_batches,
     direction,
     efficient_attention,
     extrapolation,
@@ -51,4 +52,5 @@ CLAIMS: dict[str, Claim] = {
     "collapse": collapse.CLAIM,
     "image_maps": image_maps.CLAIM,
     **captioners.CLAIMS,
+    "contrastive_batches": contrastive_batches.CLAIM,
 }
