@@ -7,6 +7,7 @@ TRAINS := $(VENV)/.trains
 DEMOS  := .venv-spaces
 OLDEST := .venv-oldest
 CLIENTS := .venv-clients
+EXTRAS := base recipes baselines data tune trackio quantization explain spaces export publish sign
 
 .DEFAULT_GOAL := help
 .PHONY: help install quickstart test common examples job variants bands oldest spaces extras clients docs check format clean
@@ -88,20 +89,22 @@ $(DEMOS)/.installed: $(wildcard spaces/*/requirements.txt) constraints.txt
 spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start each with only its requirements, and test them in a browser
 	SPACES_PYTHON=$(CURDIR)/$(DEMOS)/bin/python $(BIN)/pytest -n 2 --dist loadfile -m demos
 
-# Each extra in an environment of its own, which is removed afterwards.
+# Each extra in an environment of its own, which is removed afterwards; two at a time.
 extras: $(INSTALLED)  ## Install each extra from the built wheel, and run the commands that need it
 	rm -rf build/extras && mkdir -p build/extras
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/extras/wheel .
-	set -e; for extra in base recipes baselines data tune trackio quantization explain spaces export publish sign; do \
-	  echo "== $$extra"; mkdir build/extras/runs; $(PYTHON) -m venv build/extras/environment; \
-	  build/extras/environment/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	    "torch==$$(sed -n 's/^torch==//p' constraints.txt)"; \
-	  wheel=$$(echo build/extras/wheel/*.whl); \
-	  build/extras/environment/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	    "$$wheel$$(test $$extra = base || echo "[$$extra]")"; \
-	  PYTHONPATH=tests build/extras/environment/bin/python tests/extra_commands.py $$extra build/extras/runs; \
-	  rm -rf build/extras/environment build/extras/runs; \
-	done
+	$(MAKE) --jobs=2 --output-sync=target $(EXTRAS:%=extra-%)
+
+extra-%: EXTRA = build/extras/$*
+extra-%:
+	@echo "== $*"
+	mkdir -p $(EXTRA)/runs && $(PYTHON) -m venv $(EXTRA)/environment
+	$(EXTRA)/environment/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+	$(EXTRA)/environment/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "$$(echo build/extras/wheel/*.whl)$(if $(filter-out base,$*),[$*])"
+	PYTHONPATH=tests $(EXTRA)/environment/bin/python tests/extra_commands.py $* $(EXTRA)/runs
+	rm -rf $(EXTRA)
 
 # The tools of docs/clients.md at its versions. boto3, which bertviz asks for and does not use here, needs an older urllib3.
 $(CLIENTS)/.installed: pyproject.toml constraints.txt docs/clients.md

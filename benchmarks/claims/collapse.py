@@ -41,6 +41,42 @@ def crops(pixels: torch.Tensor, scale: tuple[float, float], side: int, generator
     return found.expand(-1, 3, -1, -1)
 
 
+def distill(
+    model: DinoModel, pixels: torch.Tensor, seed: int, steps: int, momentum: float, temperature: float, side: int
+) -> tuple[list[float], list[float]]:
+    """Train a student and a teacher on two global and two local crops of gray images (N, height, width).
+
+    Args:
+        momentum: of the teacher at the start; it grows to 1 by a cosine.
+        temperature: of the teacher.
+        side: pixels of a side of a global crop; those of a local one are in the model's configuration.
+
+    Returns:
+        the entropy of the teacher as a share of ln K, and the divergence of the student from it in nats, of each step.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=0.04)
+    generator = torch.Generator().manual_seed(seed)
+    entropies, divergences = [], []
+    for step in range(steps):
+        batch = pixels[torch.randint(len(pixels), (BATCH,), generator=generator)]
+        large = torch.stack([crops(batch, GLOBAL, side, generator) for _ in range(2)], dim=1)
+        small = torch.stack([crops(batch, LOCAL_SCALE, model.config.local_size, generator) for _ in range(2)], dim=1)
+        outputs = model(large, small)
+        losses = dino_losses(outputs.student, outputs.teacher, model.center, STUDENT, temperature)
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min((step + 1) / WARM_UP, cosine_schedule(1.0, 0.0, step / steps))
+        optimizer.zero_grad()
+        losses.loss.mean().backward()
+        torch.nn.utils.clip_grad_norm_(trained, 3.0)
+        optimizer.step()
+        model.update_teacher(cosine_schedule(momentum, 1.0, step / steps))
+        model.update_center(outputs.teacher.flatten(0, 1).mean(0))
+        entropies.append(losses.entropy.mean().item() / math.log(model.config.prototypes))
+        divergences.append(losses.divergence.mean().item())
+    return entropies, divergences
+
+
 def measure(variant: str, seed: int, data: Path) -> Measurement:
     centers, temperature = VARIANTS[variant]
     digits = read_digits()
@@ -58,26 +94,7 @@ def measure(variant: str, seed: int, data: Path) -> Measurement:
     )
     backbone = VaswaniVisionModel(VaswaniVisionConfig(image_size=SIDE, patch_size=2, dropout=0.0, **sizes))
     model = DinoModel(backbone, config).train()
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=0.04)
-    generator = torch.Generator().manual_seed(seed)
-    entropies, divergences = [], []
-    for step in range(STEPS):
-        batch = pixels[torch.randint(TRAINING, (BATCH,), generator=generator)]
-        large = torch.stack([crops(batch, GLOBAL, SIDE, generator) for _ in range(2)], dim=1)
-        small = torch.stack([crops(batch, LOCAL_SCALE, LOCAL, generator) for _ in range(2)], dim=1)
-        outputs = model(large, small)
-        losses = dino_losses(outputs.student, outputs.teacher, model.center, STUDENT, temperature)
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * min((step + 1) / WARM_UP, cosine_schedule(1.0, 0.0, step / STEPS))
-        optimizer.zero_grad()
-        losses.loss.mean().backward()
-        torch.nn.utils.clip_grad_norm_(trained, 3.0)
-        optimizer.step()
-        model.update_teacher(cosine_schedule(MOMENTUM, 1.0, step / STEPS))
-        model.update_center(outputs.teacher.flatten(0, 1).mean(0))
-        entropies.append(losses.entropy.mean().item() / math.log(PROTOTYPES))
-        divergences.append(losses.divergence.mean().item())
+    entropies, divergences = distill(model, pixels[:TRAINING], seed, STEPS, MOMENTUM, temperature, SIDE)
     with torch.inference_mode():
         features = image_features(model.teacher, pixels[:, None].expand(-1, 3, -1, -1))
     accuracy = neighbor_accuracy(features[TRAINING:], labels[TRAINING:], features[:TRAINING], labels[:TRAINING])

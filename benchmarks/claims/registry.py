@@ -16,6 +16,7 @@ from . import (
     image_positions,
     images,
     multi30k,
+    object_maps,
     padding,
     parallel,
     random_features,
@@ -51,6 +52,7 @@ CLAIMS: dict[str, Claim] = {
     "image_positions": image_positions.CLAIM,
     "collapse": collapse.CLAIM,
     "image_maps": image_maps.CLAIM,
+    "object_maps": object_maps.CLAIM,
     **captioners.CLAIMS,
     "contrastive_batches": contrastive_batches.CLAIM,
 }
