@@ -21,6 +21,7 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from PIL import Image
 from playwright.sync_api import Browser
+from tiny_models import tiny_dual_encoder
 from transformers import ViTImageProcessorPil
 
 from hfattn import (
@@ -32,7 +33,9 @@ from hfattn import (
 from hfattn.data import open_image
 from hfattn.explaining import AttentionRecord, read_captions, read_image
 from hfattn.loading import load_any_model, load_captioner
+from hfattn.retrieval import embed_images, embed_texts, load_dual_encoder
 from hfattn.spaces.building import build_space
+from hfattn.spaces.interface import number
 from hfattn.spaces.serving import running
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
@@ -41,7 +44,7 @@ PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A classifier and a captioner with random weights that tell images apart."""
+    """A classifier, a captioner and a dual encoder with random weights that tell images apart."""
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
     config = VaswaniVisionConfig(
@@ -68,7 +71,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         model.save_pretrained(paths[name])
         ViTImageProcessorPil(size={"height": 16, "width": 16}, do_convert_rgb=True).save_pretrained(paths[name])
     tokenizer.save_pretrained(paths["captioner"])
-    return paths
+    return {**paths, "finder": tiny_dual_encoder(folder / "finder")}
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +170,36 @@ def test_a_caption_has_a_map_for_each_word(user: Client, models: dict[str, Path]
     assert [view["name"] for view in found["views"]] == ["attention", "gradient"]
     first, second = (user.predict(beams=1, api_name="/compose")[1] for _ in range(2))
     assert views(first)["image"] != views(second)["image"]
+
+
+def test_the_images_that_are_nearest_to_a_text(
+    user: Client, models: dict[str, Path], cache: Path, tmp_path: Path
+) -> None:
+    """First digits, then the images of this user, whose files are deleted; another user still sees digits."""
+    before, colors, paths = files(cache), ("red", "green", "blue", "white"), []
+    for color in colors:
+        paths.append(tmp_path / f"{color}.png")
+        Image.new("RGB", (400, 400), color).save(paths[-1])
+    digits = user.predict(text="a good film", api_name="/find")
+    assert digits.count("<figure>") == 12
+    shown, _ = user.predict(paths=[handle_file(path) for path in paths], text="a good film", api_name="/look_in")
+    assert files(cache) == before
+    model, tokenizer, processor = load_dual_encoder(str(models["finder"]))
+    images = [open_image(path) for path in paths]
+    cosines = embed_images(model, processor, images) @ embed_texts(model, tokenizer, ["a good film"])[0]
+    expected = cosines.sort(descending=True)
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", shown) == [
+        number(cosine) for cosine in expected.values.tolist()
+    ]
+    found = [Image.open(io.BytesIO(base64.b64decode(each))) for each in re.findall(r'base64,([^"]+)"', shown)]
+    assert [image.size for image in found] == [(160, 160)] * 4
+    assert [image.getpixel((0, 0)) for image in found] == [
+        images[i].getpixel((0, 0)) for i in expected.indices.tolist()
+    ]
+    assert user.predict(text="a good film", api_name="/find") == shown
+    assert Client(user.src, verbose=False).predict(text="a good film", api_name="/find") == digits
+    with pytest.raises(AppError, match="There is nothing to look for; write a word first"):
+        user.predict(text=" ", api_name="/find")
 
 
 def bomb(path: Path) -> Path:

@@ -1,6 +1,6 @@
-"""Show what a model looks at in an image: a vision Transformer that names its class, and a captioner.
+"""Show what a model looks at in an image, a vision Transformer and a captioner; and find images by their names.
 
-hfattn space run image_lens --model classifier=runs/mnist --model captioner=runs/scenes
+hfattn space run image_lens --model classifier=runs/mnist --model captioner=runs/scenes --model finder=runs/emoji
 """
 
 import html
@@ -12,13 +12,15 @@ import torch
 from PIL import Image, ImageDraw, ImageOps
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
-from hfattn.data import open_image
-from hfattn.data.images import MOST_PIXELS
+from hfattn.data import open_image, read_digits
+from hfattn.data.images import MOST_PIXELS, as_base64
 from hfattn.data.scenes import Scenes, digit_things
 from hfattn.errors import UserError, one_sentence
 from hfattn.explaining import ImageReading, read_captions, read_image, render_image_html
 from hfattn.loading import load_any_model, load_captioner
+from hfattn.retrieval import embed_images, embed_texts, load_dual_encoder
 from hfattn.spaces import Texts, is_toy, launch, load_folder
+from hfattn.spaces.interface import number
 
 SPACE = Path(__file__).parent
 TEXTS = Texts(SPACE / "texts.yaml")
@@ -29,6 +31,10 @@ MARGIN = 0.06  # of the side of a digit, around its ink
 LISTED = 5  # classes
 SCENE = 64  # pixels of the side of a composed scene
 MOST_BEAMS = 5
+FOUND = 12  # images that are nearest to a text
+POOL = 200  # images to look in
+THUMBNAIL = 160  # pixels, to which the images to look in are reduced
+LONGEST_TEXT = 200  # characters
 CSS = """
 .answer { display: grid; grid-template-columns: auto 1fr auto; gap: .25rem .6rem; align-items: center; }
 .answer .bar { height: .8rem; border-radius: .25rem; background: var(--background-fill-secondary); }
@@ -36,6 +42,10 @@ CSS = """
 .answer b, .answer span { overflow-wrap: anywhere; }
 .answer .best { font-weight: 700; }
 .answer .share { font-variant-numeric: tabular-nums; text-align: right; }
+.found { display: grid; grid-template-columns: repeat(auto-fill, minmax(7rem, 1fr)); gap: .6rem; }
+.found figure { margin: 0; text-align: center; font-variant-numeric: tabular-nums; }
+.found img { width: 100%; aspect-ratio: 1; object-fit: contain; border-radius: .4rem;
+  background: var(--background-fill-secondary); }
 .maps iframe { width: 100%; height: 40rem; margin-top: .8rem; border: 1px solid var(--border-color-primary);
   border-radius: .6rem; color-scheme: light; }
 .dark .maps iframe { color-scheme: dark; }
@@ -103,6 +113,56 @@ class Captioner(NamedTuple):
         """
         model, tokenizer, processor = load_captioner(name)
         return cls(model.float().eval(), tokenizer, processor, toy)
+
+
+class Finder(NamedTuple):
+    """A dual encoder, which compares images with texts.
+
+    Args:
+        model: in evaluation mode, float32.
+        tokenizer: its tokenizer.
+        processor: its image processor.
+        toy: whether it was trained on small digits and their names when the Space was built.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    processor: BaseImageProcessor
+    toy: bool
+
+    @classmethod
+    def load(cls, name: str, toy: bool = False) -> "Finder":
+        """Load a dual encoder from a folder or the Hub.
+
+        Raises:
+            UserError: if it does not embed images and texts.
+        """
+        model, tokenizer, processor = load_dual_encoder(name)
+        return cls(model.float().eval(), tokenizer, processor, toy)
+
+    def embedded(self, images: list[Image.Image]) -> "Pool":
+        """Return images to look in."""
+        for image in images:
+            image.thumbnail((THUMBNAIL, THUMBNAIL))
+        return Pool(images, embed_images(self.model, self.processor, images))
+
+    def nearest(self, text: str, pool: "Pool") -> list[tuple[Image.Image, float]]:
+        """Return the images that are nearest to a text with their cosines, the best first."""
+        cosines = pool.embeds @ embed_texts(self.model, self.tokenizer, [text])[0]
+        best = cosines.topk(min(FOUND, len(pool.images)))
+        return [(pool.images[i], cosine) for i, cosine in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+
+
+class Pool(NamedTuple):
+    """Images to look in, and their embeddings (N, D)."""
+
+    images: list[Image.Image]
+    embeds: torch.Tensor
+
+
+def digits() -> list[Image.Image]:
+    """Return digits of scikit-learn, to look in before there are other images."""
+    return [open_image(item.image) for item in list(read_digits())[-POOL:]]
 
 
 def scene(seed: int) -> Image.Image:
@@ -292,7 +352,57 @@ def caption_tab(page: gr.Blocks, captioner: Captioner) -> None:
     dropped.upload(drop, [dropped, beams], [*outputs, dropped], api_name="caption", show_progress="hidden")
 
 
-def build(classifier: Classifier, captioner: Captioner) -> gr.Blocks:
+def found_images(found: list[tuple[Image.Image, float]]) -> str:
+    """Return images in a grid, each with its cosine. They are in the page, not in files of the server."""
+    figures = [
+        f'<figure><img alt="" src="data:image/png;base64,{as_base64(image)}"><figcaption>{number(cosine)}</figcaption>'
+        "</figure>"
+        for image, cosine in found
+    ]
+    return f'<div class="found">{"".join(figures)}</div>'
+
+
+def find_tab(page: gr.Blocks, finder: Finder) -> None:
+    """Build the tab of the dual encoder."""
+    first = finder.embedded(digits())
+
+    def find(text: str, pool: Pool | None, request: gr.Request) -> str:
+        text = (text or "").strip()[:LONGEST_TEXT]
+        if not text:
+            TEXTS.refuse(request, "no_text")
+        return found_images(finder.nearest(text, pool or first))
+
+    def drop(paths: list[str] | None, text: str, request: gr.Request) -> tuple[Pool, str, None]:
+        """Return the images to look in, what is found there, and nothing for the files, which are deleted."""
+        if len(paths or []) > POOL:
+            for path in paths or []:
+                Path(path).unlink(missing_ok=True)
+            TEXTS.refuse(request, "too_many", most=POOL)
+        pool = finder.embedded([uploaded(path, request) for path in paths or [None]])
+        return pool, find(text, pool, request), None
+
+    def welcome(text: str, request: gr.Request) -> str:
+        return find(text, None, request)
+
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=1, min_width=320):
+            gr.Markdown(TEXTS.toy("heading_find", "toy_find") if finder.toy else TEXTS("heading_find"))
+            gr.Markdown(model_line(finder.model), elem_classes="quiet")
+            pool = gr.State(None, time_to_live=3600)
+            text = gr.Textbox(TEXTS("example_text"), label=TEXTS("look_for"), max_length=LONGEST_TEXT)
+            finding = gr.Button(TEXTS("find"), variant="primary")
+            files = gr.File(
+                label=TEXTS("look_in"), file_types=["image"], file_count="multiple", type="filepath", height=160
+            )
+            gr.Markdown(TEXTS("privacy_find"), elem_classes="quiet")
+        with gr.Column(scale=2, min_width=320):
+            images = gr.HTML(elem_id="found", min_height=120)
+    page.load(welcome, text, images, api_visibility="private", show_progress="hidden")
+    gr.on([finding.click, text.submit], find, [text, pool], images, api_name="find", show_progress="hidden")
+    files.upload(drop, [files, text], [pool, images, files], api_name="look_in", show_progress="hidden")
+
+
+def build(classifier: Classifier, captioner: Captioner, finder: Finder) -> gr.Blocks:
     """Build the page."""
     with gr.Blocks(title="Image lens", analytics_enabled=False, delete_cache=(60, 60)) as page:
         gr.Markdown(TEXTS("title"))
@@ -301,6 +411,8 @@ def build(classifier: Classifier, captioner: Captioner) -> gr.Blocks:
             class_tab(page, classifier)
         with gr.Tab(TEXTS("tab_caption"), id="caption"):
             caption_tab(page, captioner)
+        with gr.Tab(TEXTS("tab_find"), id="find"):
+            find_tab(page, finder)
         gr.Markdown(TEXTS("limits"), elem_classes="quiet")
     return page
 
@@ -309,8 +421,9 @@ def main() -> None:
     with one_sentence():
         classifier = Classifier.load(load_folder("classifier", SPACE), is_toy("classifier", SPACE))
         captioner = Captioner.load(load_folder("captioner", SPACE), is_toy("captioner", SPACE))
+        finder = Finder.load(load_folder("finder", SPACE), is_toy("finder", SPACE))
     script = (SPACE / "lens.js").read_text(encoding="utf-8")
-    launch(build(classifier, captioner), TEXTS, CSS, head=f"<script>{script}</script>", max_file_size="20mb")
+    launch(build(classifier, captioner, finder), TEXTS, CSS, head=f"<script>{script}</script>", max_file_size="20mb")
 
 
 if __name__ == "__main__":
