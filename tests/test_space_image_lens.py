@@ -200,6 +200,8 @@ def test_the_images_that_are_nearest_to_a_text(
     assert Client(user.src, verbose=False).predict(text="a good film", api_name="/find") == digits
     with pytest.raises(AppError, match="There is nothing to look for; write a word first"):
         user.predict(text=" ", api_name="/find")
+    with pytest.raises(AppError, match="The model does not know these words"):
+        user.predict(text="子猫 子犬", api_name="/find")
 
 
 def bomb(path: Path) -> Path:
@@ -244,3 +246,13 @@ def test_a_reader_sees_the_heat_maps(browser: Browser, url: str, tmp_path: Path)
         )
         page.locator("#maps iframe[title^='Lo que miró: ']").wait_for()
         assert frame.locator("#views canvas").count() == 3
+
+
+def test_the_page_starts_with_what_is_found_for_its_text(browser: Browser, url: str) -> None:
+    with visited(browser, url, "es-ES", 1200) as page:
+        page.get_by_role("tab", name="Encontrarla").click()
+        text = page.get_by_label("¿Qué buscas?").input_value()
+        page.locator("#found figure").first.wait_for()
+        shown = page.locator("#found figcaption").all_inner_texts()
+    found = Client(url, verbose=False).predict(text=text, api_name="/find")
+    assert shown == re.findall(r"<figcaption>(.*?)</figcaption>", found)

@@ -19,8 +19,7 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.explaining import ImageReading, read_captions, read_image, render_image_html
 from hfattn.loading import load_any_model, load_captioner
 from hfattn.retrieval import embed_images, embed_texts, load_dual_encoder
-from hfattn.spaces import Texts, is_toy, launch, load_folder
-from hfattn.spaces.interface import number
+from hfattn.spaces import MOST_UNKNOWN, Texts, is_toy, launch, load_folder, number
 
 SPACE = Path(__file__).parent
 TEXTS = Texts(SPACE / "texts.yaml")
@@ -31,6 +30,7 @@ MARGIN = 0.06  # of the side of a digit, around its ink
 LISTED = 5  # classes
 SCENE = 64  # pixels of the side of a composed scene
 MOST_BEAMS = 5
+EXAMPLE = "seven"  # the text with which the page starts, which the toy knows; it is the same in all languages
 FOUND = 12  # images that are nearest to a text
 POOL = 200  # images to look in
 THUMBNAIL = 160  # pixels, to which the images to look in are reduced
@@ -145,6 +145,11 @@ class Finder(NamedTuple):
         for image in images:
             image.thumbnail((THUMBNAIL, THUMBNAIL))
         return Pool(images, embed_images(self.model, self.processor, images))
+
+    def knows(self, text: str) -> bool:
+        """Return whether the tokenizer knows most of the tokens of a text."""
+        tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tokens.count(self.tokenizer.unk_token_id) <= MOST_UNKNOWN * len(tokens)
 
     def nearest(self, text: str, pool: "Pool") -> list[tuple[Image.Image, float]]:
         """Return the images that are nearest to a text with their cosines, the best first."""
@@ -370,15 +375,20 @@ def find_tab(page: gr.Blocks, finder: Finder) -> None:
         text = (text or "").strip()[:LONGEST_TEXT]
         if not text:
             TEXTS.refuse(request, "no_text")
+        if not finder.knows(text):
+            TEXTS.refuse(request, "unknown_text")
         return found_images(finder.nearest(text, pool or first))
 
     def drop(paths: list[str] | None, text: str, request: gr.Request) -> tuple[Pool, str, None]:
         """Return the images to look in, what is found there, and nothing for the files, which are deleted."""
-        if len(paths or []) > POOL:
-            for path in paths or []:
+        paths = paths or []
+        if not paths:
+            TEXTS.refuse(request, "no_image")
+        if len(paths) > POOL:
+            for path in paths:
                 Path(path).unlink(missing_ok=True)
             TEXTS.refuse(request, "too_many", most=POOL)
-        pool = finder.embedded([uploaded(path, request) for path in paths or [None]])
+        pool = finder.embedded([uploaded(path, request) for path in paths])
         return pool, find(text, pool, request), None
 
     def welcome(text: str, request: gr.Request) -> str:
@@ -389,7 +399,7 @@ def find_tab(page: gr.Blocks, finder: Finder) -> None:
             gr.Markdown(TEXTS.toy("heading_find", "toy_find") if finder.toy else TEXTS("heading_find"))
             gr.Markdown(model_line(finder.model), elem_classes="quiet")
             pool = gr.State(None, time_to_live=3600)
-            text = gr.Textbox(TEXTS("example_text"), label=TEXTS("look_for"), max_length=LONGEST_TEXT)
+            text = gr.Textbox(EXAMPLE, label=TEXTS("look_for"), max_length=LONGEST_TEXT)
             finding = gr.Button(TEXTS("find"), variant="primary")
             files = gr.File(
                 label=TEXTS("look_in"), file_types=["image"], file_count="multiple", type="filepath", height=160
