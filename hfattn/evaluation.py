@@ -32,7 +32,7 @@ from .data import (
 )
 from .errors import UserError
 from .generation import translate_texts
-from .loading import load_any_model, max_positions
+from .loading import load_any_model, max_positions, reads_backward
 from .metrics import (
     ClassifierEvaluationConfig,
     LanguageModelScores,
@@ -152,7 +152,7 @@ def score_text(
         raise UserError("The model says nothing of how many tokens it can read at once; give a window.")
     if window is not None and positions is not None and window > positions:
         raise UserError(f"A window of {window} tokens is more than the model's {positions} positions; give fewer.")
-    packed = pack([text], tokenizer)
+    packed = pack([text], tokenizer, reads_backward(model.config))
     window = min(positions, len(packed) - 1) if window is None and positions is not None else window
     scores = score_ids(model, packed.ids, window, stride, unit="token")
     return scores | text_scores(scores["nats_per_token"] * scores["tokens"], **asdict(packed.size))

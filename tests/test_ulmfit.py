@@ -1,14 +1,18 @@
 """ULMFiT (Howard & Ruder 2018): dropouts and truncation of recurrent layers, the classifier of a language model, and
 the stages that hand a run folder on."""
 
+import json
+import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from commands import ROOT, results_of, run, steps, train_here, write_config, written
 from huggingface_hub.errors import StrictDataclassError
-from torch import nn
-from transformers import AutoModelForSequenceClassification
+from recipe_contract import KilledRun
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from hfattn import (
     CharRNNConfig,
@@ -17,10 +21,15 @@ from hfattn import (
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
 )
+from hfattn.errors import UserError
+from hfattn.evaluation import score_text
+from hfattn.loading import load_language_model
 from hfattn.models.pooled_classifier import HiddenClassifier, pool_steps
 from hfattn.models.recurrent_cells import CELLS
 from hfattn.models.recurrent_layers import DirectedLayer, RecurrentLayer, RowDropout, SequenceDropout
+from hfattn.training.fine_tuning import layer_depths
 
+LANGUAGE_MODELS, CLASSIFICATION = ROOT / "recipes" / "causal_lm", ROOT / "recipes" / "classification"
 SIZES = {"vocab_size": 20, "embedding_size": 6, "hidden_size": 8, "pad_token_id": 0}
 CLASSIFIER = {"pooling": "concat", "classifier_hidden_size": 5, "classifier_dropout": 0.2, "num_labels": 3}
 DROPOUTS = {
@@ -237,7 +246,8 @@ def test_the_classifier_equals_its_formula(kind: str) -> None:
     head = model.classifier
     assert isinstance(head, HiddenClassifier)
     with torch.no_grad():
-        for norm in (head.input_norm, head.hidden_norm):
+        norms: list[Any] = [head.input_norm, head.hidden_norm]
+        for norm in norms:
             norm.running_mean.copy_(double(norm.num_features))
             norm.running_var.copy_(double(norm.num_features, seed=1).abs() + 0.5)
     logits = model.eval()(ids).logits
@@ -246,7 +256,7 @@ def test_the_classifier_equals_its_formula(kind: str) -> None:
         h = states[row]
         pooled = torch.cat([h[-1], torch.stack([h[:, i].max() for i in range(8)]), sum(h) / len(h)])
 
-        def normed(x: torch.Tensor, norm: nn.BatchNorm1d) -> torch.Tensor:
+        def normed(x: torch.Tensor, norm: Any) -> torch.Tensor:
             return (x - norm.running_mean) / (norm.running_var + norm.eps).sqrt() * norm.weight + norm.bias
 
         hidden = (head.hidden.weight @ normed(pooled, head.input_norm) + head.hidden.bias).clamp(min=0)
@@ -288,7 +298,7 @@ def test_a_classifier_starts_from_the_layers_of_a_language_model(tmp_path: Path)
     assert not info["unexpected_keys"]
     for name, parameter in model.model.named_parameters():
         assert torch.equal(parameter, language_model.model.get_parameter(name)), name
-    norm = model.classifier.input_norm
+    norm: Any = model.classifier.input_norm
     assert torch.equal(norm.running_mean, torch.zeros(18))
     assert torch.equal(norm.running_var, torch.ones(18))
     model.train()(ids, labels=torch.tensor([0, 1])).loss.backward()
@@ -313,3 +323,220 @@ def test_wrong_fields_are_refused(config: Any, fields: dict[str, Any], words: st
     with pytest.raises((ValueError, StrictDataclassError)) as error:
         config(**fields)
     assert words in str(error.value)
+
+
+# The stages
+
+
+REVIEWS = (
+    ("The acting was {}, and the story was {}.", ("good", "great", "charming", "moving")),
+    ("A {} film; its end is {}!", ("bad", "dull", "boring", "awful")),
+)
+LAYERS = {
+    "model_type": "char_rnn", "embedding_size": 12, "hidden_size": 16, "last_hidden_size": 12, "num_hidden_layers": 2,
+    "cell": "lstm", "tie_word_embeddings": True, **DROPOUTS, "output_dropout": 0.1,
+}  # fmt: skip
+HEAD = {"pooling": "concat", "classifier_hidden_size": 6, "classifier_dropout": 0.1, "bptt_steps": 5}
+LANGUAGE_MODEL: dict[str, dict[str, Any]] = {
+    "data": {"split": [0.8, 0.1, 0.1], "max_length": 8, "stateful": True, "lines_are_texts": True},
+    "training": {
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 2,
+        "learning_rate": 1e-2,
+        "metric_for_best_model": "perplexity",
+    },
+    "schedule": {"name": "slanted_triangular"},
+    "sample": {"prompts": ["The acting"], "max_new_tokens": 6, "decoding": {"greedy": {"temperature": 0}}},
+}
+CLASSIFIER_RUN: dict[str, dict[str, Any]] = {
+    "data": {"split": [0.7, 0.15, 0.15], "max_length": 32},
+    "tuning": {"layer_decay": 0.3846, "gradual_unfreezing": True},
+    "schedule": {"name": "slanted_triangular"},
+    "training": {"learning_rate": 1e-2, "metric_for_best_model": "accuracy"},
+}
+
+
+def reviews(folder: Path, number: int = 160) -> Path:
+    """Write reviews whose words tell their class."""
+    rows = []
+    for i in range(number):
+        form, words = REVIEWS[i % 2]
+        rows.append(
+            {"text": form.format(words[i // 2 % 4], words[i // 8 % 4]) + f" {i}", "label": ["yes", "no"][i % 2]}
+        )
+    return written(folder / "reviews.jsonl", rows)
+
+
+def language_model_config(folder: Path, **sections: Any) -> Path:
+    return write_config(folder, LANGUAGE_MODEL, {"data": {"dataset": str(reviews(folder))}}, sections)
+
+
+def classifier_config(folder: Path, language_model: Path, **sections: Any) -> Path:
+    files = {"data": {"dataset": str(reviews(folder))}, "model": {"name": str(language_model), "options": HEAD}}
+    return write_config(folder, CLASSIFIER_RUN, files, sections)
+
+
+class Stages(NamedTuple):
+    first: Path
+    second: Path
+    direction: str
+
+
+@pytest.fixture(scope="module", params=["forward", "backward"])
+def stages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stages:
+    """The folders of a language model, and of the same trained further on the reviews."""
+    general, task = tmp_path_factory.mktemp("general"), tmp_path_factory.mktemp("task")
+    scratch = {"model": {**LAYERS, "direction": request.param}, "tokenizer": {"kind": "bpe", "vocab_size": 90}}
+    train_here(LANGUAGE_MODELS, language_model_config(general, training=steps(20), **scratch))
+    tuning = {"layer_decay": 0.3846}
+    config = language_model_config(task, training=steps(10), model={"name": str(general / "run")}, tuning=tuning)
+    train_here(LANGUAGE_MODELS, config)
+    return Stages(general / "run", task / "run", request.param)
+
+
+def test_a_language_model_is_trained_further(stages: Stages) -> None:
+    first, second = results_of(stages.first), results_of(stages.second)
+    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in stages[:2]]
+    assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
+    assert len({tuple(tokenizer("The acting was dull!").input_ids) for tokenizer in tokenizers}) == 1
+    for part in ("validation", "test"):  # the parts are those of the first stage, and so are the scores before
+        before = second["metrics"][part]["before"]
+        assert before["nats_per_token"] == pytest.approx(first["metrics"][part]["nats_per_token"], rel=1e-5)
+        assert second["metrics"][part]["nats_per_token"] < before["nats_per_token"]
+    assert first["data"]["streams"] == 4
+    config = AutoConfig.from_pretrained(stages.second)
+    assert (config.direction, config.weight_dropout, config.layer_sizes) == (stages.direction, 0.5, [16, 12])
+    sample = second["samples"][0]["after"]
+    assert sample.startswith("The acting") if stages.direction == "forward" else sample.endswith("The acting")
+
+
+def test_a_backward_model_predicts_the_previous_token(stages: Stages) -> None:
+    model, tokenizer = load_language_model(str(stages.first))
+    text = REVIEWS[0][0].format("good", "great")
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    start = tokenizer.bos_token_id
+    row = torch.tensor([[start, *(ids if stages.direction == "forward" else ids[::-1])]])
+    logs = model(row).logits[0].log_softmax(-1)
+    expected = -sum(logs[i, row[0, i + 1]].item() for i in range(len(ids))) / len(ids)
+    found = score_text(model, tokenizer, text, window=len(ids))
+    assert found["nats_per_token"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 4])
+def test_the_classifier_is_unfrozen_from_its_head_down(stages: Stages, tmp_path: Path, epochs: int) -> None:
+    training = {"num_train_epochs": epochs, "max_steps": -1, "eval_strategy": "epoch", "save_strategy": "epoch"}
+    results = train_here(
+        CLASSIFICATION,
+        classifier_config(tmp_path, stages.second, training={**training, "load_best_model_at_end": False}),
+    )
+    before = AutoModelForCausalLM.from_pretrained(stages.second)
+    after = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
+    assert isinstance(after, CharRNNForSequenceClassification)
+    assert (after.config.direction, after.config.pooling) == (stages.direction, "concat")
+    groups = {
+        "embed_tokens": [after.model.embed_tokens.weight, before.model.embed_tokens.weight],
+        **{
+            f"layer {i}": [model.model.layers[i].rnn.weight_hh_l0 for model in (after, before)]
+            for i in range(2)
+        },
+    }  # fmt: skip
+    changed = {name for name, (one, other) in groups.items() if not torch.equal(one, other)}
+    assert changed == {1: set(), 2: {"layer 1"}, 4: set(groups)}[epochs]
+    assert results["model"]["trained_share"] == 1
+    assert results["model"]["base_model"] == "run"
+
+
+class TestKilledLanguageModel(KilledRun):
+    """Streams whose state is carried on, with all dropouts."""
+
+    recipe, changed = "causal_lm", "--data.max_length 9"
+
+    @pytest.fixture
+    def configure(self) -> Any:
+        return partial(
+            language_model_config, model=LAYERS, tokenizer={"kind": "bpe", "vocab_size": 90}, training=steps(30, 10)
+        )
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        return {}
+
+
+class TestKilledClassifier(KilledRun):
+    """Killed in the middle of the second epoch, when the last layer has been unfrozen."""
+
+    recipe, changed, kill_step = "classification", "--data.max_length 31", 40
+
+    @pytest.fixture
+    def configure(self, stages: Stages) -> Any:
+        return partial(classifier_config, language_model=stages.second)
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        # 112 training texts are 28 steps an epoch.
+        return {"training": {"num_train_epochs": 3, "max_steps": -1, "eval_steps": 19, "save_steps": 19}}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "sentence"),
+    [
+        (
+            "causal_lm",
+            "--evaluation.stride 4",
+            "data.stateful reads each token once, after all that precede",
+        ),
+        ("causal_lm", "--data.form messages", "stateful is for running text; write form: text instead of messages"),
+        ("causal_lm", "--tuning.gradual_unfreezing true", "trains a pretrained model (model.name) from its head down"),
+        ("causal_lm", "--model.embedding_size 13", "write embedding_size: 12 or tie_word_embeddings: false"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    tmp_path: Path, recipe: str, words: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = language_model_config(tmp_path, model=LAYERS, tokenizer={"kind": "bpe", "vocab_size": 90})
+    with pytest.raises(UserError) as error:
+        train_here(LANGUAGE_MODELS, config, *words.split())
+    assert sentence in str(error.value)
+
+
+def test_a_model_without_a_state_is_refused(tmp_path: Path) -> None:
+    gpt2 = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 8}
+    config = language_model_config(tmp_path, model=gpt2, tokenizer={"kind": "bpe", "vocab_size": 90})
+    with pytest.raises(UserError, match=r"data\.stateful carries a recurrent state, and GPT2LMHeadModel has none"):
+        train_here(LANGUAGE_MODELS, config)
+
+
+CLEAN = (
+    "import sys, json\n"
+    "sys.modules['hfattn'] = None  # as if it were not installed\n"
+    "from transformers import AutoModelForSequenceClassification, AutoTokenizer\n"
+    "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
+    "model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
+    "assert 'transformers_modules' in type(model).__module__\n"
+    "batch = tokenizer(json.loads(sys.argv[2]), padding=True, return_tensors='pt')\n"
+    "names = ('weight_dropout', 'embedding_row_dropout', 'variational_dropout', 'bptt_steps', 'direction')\n"
+    "print(json.dumps([{name: getattr(model.config, name) for name in names}, model(**batch).logits.tolist()]))\n"
+)
+
+
+def test_a_stage_loads_where_hfattn_is_not_installed(stages: Stages, tmp_path: Path) -> None:
+    options: dict[str, Any] = {**HEAD, "num_labels": 2}
+    model = AutoModelForSequenceClassification.from_pretrained(stages.second, **options).eval()
+    tokenizer = AutoTokenizer.from_pretrained(stages.second)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    texts = ["The acting was good.", "A dull film; its end is awful!"]
+    words = [tmp_path / "model", json.dumps(texts)]
+    done = run([sys.executable, "-c", CLEAN, *words], cwd=ROOT.parent, HF_MODULES_CACHE=str(tmp_path / "modules"))
+    assert done.returncode == 0, done.stderr
+    fields, logits = json.loads(done.stdout.splitlines()[-1])
+    assert fields == {
+        "weight_dropout": 0.5, "embedding_row_dropout": 0.1, "variational_dropout": True, "bptt_steps": 5,
+        "direction": stages.direction,
+    }  # fmt: skip
+    here = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    torch.testing.assert_close(torch.tensor(logits), here.detach(), atol=1e-6, rtol=1e-5)
+
+
+def test_a_tied_embedding_is_part_of_the_head(stages: Stages) -> None:
+    depths = layer_depths(AutoModelForCausalLM.from_pretrained(stages.first))
+    assert depths["model.embed_tokens.weight"] == depths["lm_head.bias"] == 0
+    assert [depths[f"model.layers.{i}.rnn.weight_hh_l0"] for i in range(2)] == [2, 1]

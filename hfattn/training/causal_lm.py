@@ -18,6 +18,7 @@ from ..data import (
     PackedText,
     PartsConfig,
     Source,
+    Streams,
     TextSize,
     form_of,
     open_rows,
@@ -70,6 +71,8 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
     evaluation_examples: int = at_least(1, 1000)  # number of generated examples in each of the other parts
     options: dict[str, Any] = field(default_factory=dict)  # of a generated dataset, such as {length: 256}
     max_length: int = at_least(2, 256)  # tokens that the model reads at once
+    # Read running text as parallel streams, and carry the state of the model from one window to the next.
+    stateful: bool = False
 
     def validate_options(self) -> None:
         check_generated(self.dataset, self.options, self.generated)
@@ -77,6 +80,8 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
     def validate_documents(self) -> None:
         if self.document_start is not None and not self.lines_are_texts:
             raise ValueError("document_start needs separate documents; write lines_are_texts: true, or remove it.")
+        if self.stateful and self.form not in (None, "text"):
+            raise ValueError(f"stateful is for running text; write form: text instead of {self.form}, or false.")
         if self.lines_are_texts and self.form not in (None, "text"):
             raise ValueError(f"lines_are_texts is for running text; write form: text instead of {self.form}, or false.")
 
@@ -207,7 +212,7 @@ class EvaluatedTexts(NamedTuple):
 
     examples: Documents | Demonstrations
     tokens: PackedText | EncodedDemonstrations
-    dataset: PackedBlocks | EncodedDemonstrations
+    dataset: PackedBlocks | Streams | EncodedDemonstrations
 
     @property
     def size(self) -> TextSize:
@@ -233,23 +238,37 @@ def encode_parts(
     parts: Mapping[str, Documents | Demonstrations],
     tokenizer: PreTrainedTokenizerBase,
     stride: int | None,
-) -> tuple[PackedBlocks | EncodedDemonstrations, dict[str, EvaluatedTexts]]:
+    *,
+    backward: bool = False,
+    rows: tuple[int, int] = (8, 8),
+) -> tuple[PackedBlocks | Streams | EncodedDemonstrations, dict[str, EvaluatedTexts]]:
     """Return the training examples, and each part with the rows in which it is evaluated.
 
-    Running text becomes a stream of tokens in windows. Of demonstrations, each is an example.
+    Running text becomes a stream of tokens in windows, or with ``data.stateful`` several parallel streams. Of
+    demonstrations, each is an example.
 
     Args:
         data: the section ``data``.
         parts: the examples of each part.
         tokenizer: the model's tokenizer.
         stride: tokens between the starts of two windows in evaluation; None: the length of a window.
+        backward: whether the model predicts the previous token.
+        rows: rows of a batch over all processes, in training and in evaluation.
 
     Raises:
-        UserError: a stride is given and the data have no windows, or a part cannot be encoded.
+        UserError: a stride is given and the data have no windows, a part cannot be encoded, or the examples have no
+            place for a state or for reading backward.
     """
     texts = {part: examples for part, examples in parts.items() if isinstance(examples, Documents)}
     if texts:
-        packed = {part: pack([item.text for item in documents], tokenizer) for part, documents in texts.items()}
+        packed = {
+            part: pack([item.text for item in documents], tokenizer, backward) for part, documents in texts.items()
+        }
+        if data.stateful:
+            return Streams(packed["train"].ids, data.max_length, rows[0]), {
+                part: EvaluatedTexts(texts[part], text, Streams(text.ids, data.max_length, rows[1], keep_tail=True))
+                for part, text in packed.items()
+            }
         step = data.max_length if stride is None else stride
         return PackedBlocks(packed["train"].ids, data.max_length), {
             part: EvaluatedTexts(texts[part], text, PackedBlocks(text.ids, data.max_length, step))
@@ -257,6 +276,9 @@ def encode_parts(
         }
     if stride is not None:
         raise UserError("evaluation.stride is for windows of running text, and each example is read once; remove it.")
+    if data.stateful or backward:
+        name = "data.stateful" if data.stateful else "model.direction: backward"
+        raise UserError(f"{name} is for running text, and the data are prompts and completions or messages; remove it.")
     shown = {part: examples for part, examples in parts.items() if isinstance(examples, Demonstrations)}
     encoded = {part: EncodedDemonstrations(examples, tokenizer, data.max_length) for part, examples in shown.items()}
     train_set = encoded["train"].packed() if data.packing else encoded["train"]
