@@ -162,6 +162,14 @@ def evaluate(
             min=0.0, max=1.0, help="A classifier abstains if the probability of the predicted class is lower."
         ),
     ] = None,
+    together_with: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="MODEL",
+            help="Another classifier of the same classes: the probabilities are averaged. Can be repeated.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a model on your own data.
@@ -176,7 +184,8 @@ def evaluate(
         require("recipes")
         from hfattn.evaluation import evaluate_folder, report_lines
 
-        scores = evaluate_folder(model, data, split, config, _names(columns), num_beams, limit, threshold)
+        others = together_with or []
+        scores = evaluate_folder(model, data, split, config, _names(columns), num_beams, limit, threshold, others)
         print(json.dumps(scores, indent=2, ensure_ascii=False) if as_json else "\n".join(report_lines(scores)))
 
 

@@ -13,6 +13,7 @@ from commands import ROOT, results_of, run, steps, train_here, write_config, wri
 from huggingface_hub.errors import StrictDataclassError
 from recipe_contract import KilledRun
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from typer.testing import CliRunner
 
 from hfattn import (
     CharRNNConfig,
@@ -22,12 +23,14 @@ from hfattn import (
     RNNEncoderForSequenceClassification,
 )
 from hfattn.errors import UserError
-from hfattn.evaluation import score_text
-from hfattn.loading import load_language_model
+from hfattn.evaluation import evaluate_folder, score_text
+from hfattn.loading import load_any_model, load_language_model
 from hfattn.models.pooled_classifier import HiddenClassifier, pool_steps
 from hfattn.models.recurrent_cells import CELLS
 from hfattn.models.recurrent_layers import DirectedLayer, RecurrentLayer, RowDropout, SequenceDropout
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training.fine_tuning import layer_depths
+from hfattn_cli import app
 
 LANGUAGE_MODELS, CLASSIFICATION = ROOT / "recipes" / "causal_lm", ROOT / "recipes" / "classification"
 SIZES = {"vocab_size": 20, "embedding_size": 6, "hidden_size": 8, "pad_token_id": 0}
@@ -57,7 +60,7 @@ def test_weight_drop_equals_a_literal_loop_with_one_mask(cell: str, padded: bool
     outputs, *state = layer(inputs, mask if padded else None)
     (outputs.sin().sum() + sum(part.cos().sum() for part in state)).backward()
     weight = layer.rnn.weight_hh_l0
-    got = [outputs.detach(), inputs.grad.clone(), weight.grad.clone(), layer.rnn.bias_ih_l0.grad.clone()]
+    got = [outputs.detach(), inputs.grad, weight.grad, layer.rnn.bias_ih_l0.grad]
 
     torch.manual_seed(1)
     kept = torch.empty_like(weight).bernoulli_(0.5) / 0.5
@@ -153,11 +156,11 @@ def test_checkpointing_draws_the_same_masks_again(reentrant: bool) -> None:
     model = CharRNNForCausalLM(CharRNNConfig(**SIZES, num_hidden_layers=2, cell="lstm", **DROPOUTS)).double().train()
     ids = torch.randint(1, 20, (2, 9))
 
-    def gradients() -> list[torch.Tensor]:
+    def gradients() -> list[torch.Tensor | None]:
         torch.manual_seed(3)
         model.zero_grad()
         model(ids, labels=ids).loss.backward()
-        return [parameter.grad.clone() for parameter in model.parameters()]
+        return [parameter.grad for parameter in model.parameters()]
 
     plain = gradients()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
@@ -185,11 +188,12 @@ def test_pieces_give_the_values_of_one_pass_and_gradients_of_states_that_are_det
     got = gradient(outputs, state[0])
     plain = _plain(layer, cell)
     plain.rnn = layer.rnn
-    read, now = [], ()
+    read: list[torch.Tensor] = []
+    now: list[torch.Tensor] = []
     for t in range(10):  # literal: one step at a time, and the state is cut every ``steps``
         if t and t % steps == 0:
-            now = tuple(part.detach() for part in now)
-        output, *now = plain(inputs[:, t : t + 1], mask[:, t : t + 1], *now)  # type: ignore[assignment]
+            now = [part.detach() for part in now]
+        output, *now = plain(inputs[:, t : t + 1], mask[:, t : t + 1], *now)
         read.append(output)
     torch.testing.assert_close(got, gradient(torch.cat(read, dim=1), now[0]))
     full = gradient(*plain(inputs, mask)[:2])
@@ -433,15 +437,11 @@ def test_the_classifier_is_unfrozen_from_its_head_down(stages: Stages, tmp_path:
     after = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
     assert isinstance(after, CharRNNForSequenceClassification)
     assert (after.config.direction, after.config.pooling) == (stages.direction, "concat")
-    groups = {
-        "embed_tokens": [after.model.embed_tokens.weight, before.model.embed_tokens.weight],
-        **{
-            f"layer {i}": [model.model.layers[i].rnn.weight_hh_l0 for model in (after, before)]
-            for i in range(2)
-        },
-    }  # fmt: skip
-    changed = {name for name, (one, other) in groups.items() if not torch.equal(one, other)}
-    assert changed == {1: set(), 2: {"layer 1"}, 4: set(groups)}[epochs]
+    layers = ["layers.1.rnn.weight_hh_l0", "layers.0.rnn.weight_hh_l0", "embed_tokens.weight"]
+    changed = {
+        name for name in layers if not torch.equal(after.model.get_parameter(name), before.model.get_parameter(name))
+    }
+    assert changed == set(layers[: epochs - 1])
     assert results["model"]["trained_share"] == 1
     assert results["model"]["base_model"] == "run"
 
@@ -540,3 +540,53 @@ def test_a_tied_embedding_is_part_of_the_head(stages: Stages) -> None:
     depths = layer_depths(AutoModelForCausalLM.from_pretrained(stages.first))
     assert depths["model.embed_tokens.weight"] == depths["lm_head.bias"] == 0
     assert [depths[f"model.layers.{i}.rnn.weight_hh_l0"] for i in range(2)] == [2, 1]
+
+
+@pytest.fixture(scope="module")
+def classifiers_of_both_directions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Untrained classifiers that read forward and backward, with a tokenizer and the same classes."""
+    folders = []
+    rows = [json.loads(line)["text"] for line in reviews(tmp_path_factory.mktemp("texts")).read_text().splitlines()]
+    tokenizer = build_tokenizer(TokenizerConfig(kind="bpe", vocab_size=90), rows, ends=True)
+    for seed, direction in enumerate(("forward", "backward")):
+        torch.manual_seed(seed)
+        names: dict[str, Any] = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
+        config = CharRNNConfig(**{**SIZES, "vocab_size": len(tokenizer)}, **HEAD, **names, direction=direction)
+        folder = tmp_path_factory.mktemp(direction)
+        CharRNNForSequenceClassification(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        folders.append(folder)
+    return folders
+
+
+def test_probabilities_of_two_directions_are_averaged(
+    classifiers_of_both_directions: list[Path], tmp_path: Path
+) -> None:
+    data, both = reviews(tmp_path, 40), [str(folder) for folder in classifiers_of_both_directions]
+    found = evaluate_folder(both[0], str(data), together_with=both[1:])
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    mean = torch.zeros(40, 2)
+    for folder in both:
+        model, tokenizer, _ = load_any_model(folder)
+        for i, row in enumerate(rows):
+            mean[i] += model(**tokenizer(row["text"], return_tensors="pt")).logits[0].softmax(-1).detach() / 2
+    labels = torch.tensor([["no", "yes"].index(row["label"]) for row in rows])
+    assert found["accuracy"] == pytest.approx((mean.argmax(-1) == labels).float().mean().item())
+    nats = -mean[range(40), labels].log().mean().item()
+    assert found["nats_per_example"] == pytest.approx(nats, rel=1e-4)
+    done = CliRunner().invoke(app, ["evaluate", both[0], str(data), "--with", both[1], "--json"])
+    assert json.loads(done.stdout)["accuracy"] == found["accuracy"], done.output
+
+
+def test_models_of_other_classes_are_not_averaged(
+    classifiers_of_both_directions: list[Path], stages: Stages, tmp_path: Path
+) -> None:
+    data, first = str(reviews(tmp_path, 20)), str(classifiers_of_both_directions[0])
+    with pytest.raises(UserError, match="is a CharRNNForCausalLM without probabilities of one class; give class"):
+        evaluate_folder(first, data, together_with=[str(stages.first)])
+    model, tokenizer, _ = load_any_model(first)
+    model.config.id2label = {0: "no", 1: "maybe"}
+    model.save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
+    with pytest.raises(UserError, match="have different classes; give classifiers of the same classes"):
+        evaluate_folder(first, data, together_with=[str(tmp_path / "other")])

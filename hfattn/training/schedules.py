@@ -44,7 +44,7 @@ class ScheduleConfig:
     warmup_steps: int | None = at_least(1, None)  # noam: null is 4000, as in the paper; other warm-ups: tau
     decay_steps: int | None = at_least(1, None)  # P of tfixup; null is 4000
     cut_fraction: float | None = number(None, above=0, below=1)  # of slanted_triangular; null is 0.1, as in the paper
-    ratio: float | None = number(None, above=1)  # highest by lowest rate of slanted_triangular; null is 32
+    ratio: float | int | None = number(None, above=1)  # highest by lowest rate of slanted_triangular; null is 32
 
     def validate_steps(self) -> None:
         for field, names in (
