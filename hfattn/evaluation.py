@@ -109,12 +109,14 @@ def score_rows(
     Args:
         model: a causal language model in evaluation mode.
         dataset: its rows are read in their order; from one batch of ``Streams`` to the next, the state is carried.
-        unit, rows: see ``score_ids``.
+        unit, rows: see ``score_ids``; the rows of a batch of ``Streams`` are its streams.
 
     Returns:
         What ``score_ids`` returns.
     """
     scores, cache, stateful = LanguageModelScores(unit), None, isinstance(dataset, Streams)
+    if isinstance(dataset, Streams):
+        rows = dataset.num_streams
     for start in range(0, len(dataset), rows):
         batch = dataset.__getitems__(range(start, min(start + rows, len(dataset))))
         inputs = {name: batch[name].to(model.device) for name in batch if name not in ("labels", "shift_labels")}

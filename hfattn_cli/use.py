@@ -63,9 +63,11 @@ def generate(
         from transformers import set_seed
 
         from hfattn.generation import TokenStreamer, is_chat, read_prompt, sampling_options, written_text
-        from hfattn.loading import load_language_model
+        from hfattn.loading import load_language_model, reads_backward
 
         language_model, tokenizer = load_language_model(model)
+        if stream and reads_backward(language_model.config):
+            raise UserError(f"{model} writes from the end of a text to its start; remove --stream.")
         require_vocabulary(tokenizer, prompt)
         set_seed(seed)
         inputs, max_new_tokens = read_prompt(language_model, tokenizer, prompt, max_new_tokens)

@@ -222,7 +222,7 @@ def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--schedule.name noaam", "schedule: name is 'noaam'; write one of noam, tfixup, linear_warmup"),
+        ("--schedule.name noaam", "schedule: name is 'noaam'; write one of noam, tfixup, slanted_triangular"),
         ("--schedule.warmup_steps 10", "schedule: warmup_steps is for noam, linear_warmup, exponential_warmup, and"),
         ("--schedule.name noam --schedule.decay_steps 10", "schedule: decay_steps is for tfixup, and name is noam"),
         ("--schedule.name noam --schedule.warmup_steps 0", "schedule: warmup_steps is 0; write a whole number of at"),

@@ -22,9 +22,13 @@ from hfattn import (
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
 )
+from hfattn.clean_process import MEASURED
 from hfattn.errors import UserError
 from hfattn.evaluation import evaluate_folder, score_text
+from hfattn.hub.clean_run import CleanRun, Result
+from hfattn.hub.measuring import judge_measurement, plan_measurement
 from hfattn.loading import load_any_model, load_language_model
+from hfattn.measured_outputs import outputs_of_texts
 from hfattn.models.pooled_classifier import HiddenClassifier, pool_steps
 from hfattn.models.recurrent_cells import CELLS
 from hfattn.models.recurrent_layers import DirectedLayer, RecurrentLayer, RowDropout, SequenceDropout
@@ -424,6 +428,32 @@ def test_a_backward_model_predicts_the_previous_token(stages: Stages) -> None:
     expected = -sum(logs[i, row[0, i + 1]].item() for i in range(len(ids))) / len(ids)
     found = score_text(model, tokenizer, text, window=len(ids))
     assert found["nats_per_token"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_scores_of_streams_are_measured_again(stages: Stages) -> None:
+    """As ``hfattn verify --measure`` does in a sandbox."""
+    results = results_of(stages.first)
+    planned = plan_measurement(results, [str(stages.first.parent / "reviews.jsonl")])
+    assert not isinstance(planned, str), planned
+    model, tokenizer, _ = load_any_model(str(stages.first))
+    facts, tensors = outputs_of_texts(model.eval(), tokenizer, json.loads(json.dumps(planned.order)))
+    done = CleanRun("none", True, {MEASURED: Result(json.loads(json.dumps(facts)), tensors)}, None)
+    check = judge_measurement(done, planned)
+    assert check.passed, check.detail
+
+
+def test_the_card_says_in_which_direction_a_model_reads(stages: Stages) -> None:
+    card = (stages.first / "README.md").read_text()
+    assert ("The model predicts the previous token" in card) == (stages.direction == "backward")
+    assert "from which the state of the model is carried to the next window" in card
+
+
+def test_a_backward_model_is_not_streamed(stages: Stages) -> None:
+    words = ["generate", str(stages.first), "--prompt", "The acting", "--max-new-tokens", "3", "--temperature", "0"]
+    printed = CliRunner().invoke(app, words).output.strip()
+    assert printed.startswith("The acting") if stages.direction == "forward" else printed.endswith("The acting")
+    done = CliRunner().invoke(app, [*words, "--stream"])
+    assert (done.exit_code == 0) == (stages.direction == "forward")
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 4])

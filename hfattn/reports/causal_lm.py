@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from ..data import EncodedDemonstrations, PackedBlocks, PackedText, Streams, TextSize, prompt_ids
 from ..generation import is_chat, read_prompt, sample_text, write_completions
 from ..hub import texts_to_publish
-from ..loading import max_positions
+from ..loading import max_positions, reads_backward
 from ..metrics import text_scores
 from ..training.causal_lm import EvaluatedTexts
 from ..training.sample_config import CausalSampleConfig
@@ -63,6 +63,7 @@ def report(
             "vocabulary": len(run.tokenizer),
             "positions": max_positions(model.config),
             "chat": is_chat(model),
+            "backward": reads_backward(model.config),
         },
         "metrics": metrics,
         "training": training,

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..data import (
     FORMS,
@@ -35,7 +35,13 @@ from ..data.text import EMBEDDED
 from ..errors import UserError
 from ..fields import at_least, one_of
 from ..generated import GENERATED, check_generated, generated_for
+from ..loading import ModelLocation, load_model_config, reads_backward
+from ..models.modeling_char_rnn import CharRNNForCausalLM
+from ..models.modeling_vaswani import VaswaniForCausalLM
 from ..tokenizers import TokenizerConfig, build_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, TrainingArguments
 
 
 @strict
@@ -233,14 +239,47 @@ def check_text(data: CausalDataConfig, written: int, max_tokens: int | None) -> 
         raise UserError("All windows have the same length; write training.per_device_train_batch_size, not max_tokens.")
 
 
+def check_stride(data: CausalDataConfig, stride: int | None) -> None:
+    """Check that the windows of an evaluation, which begin ``stride`` tokens apart, leave no token out.
+
+    Raises:
+        UserError: they do, or the state of the model makes their overlap superfluous.
+    """
+    if stride is not None and stride > data.max_length:
+        raise UserError(f"evaluation.stride {stride} skips tokens; write at most data.max_length, {data.max_length}.")
+    if stride is not None and data.stateful:
+        raise UserError("data.stateful reads each token once, after all that precede it; remove evaluation.stride.")
+
+
+def check_state(data: CausalDataConfig, model: "PreTrainedModel", arguments: "TrainingArguments") -> None:
+    """Check that a model has a state for ``data.stateful``, which is carried from window to window.
+
+    Raises:
+        UserError: it has none, or one process trains on several GPUs.
+    """
+    if not data.stateful:
+        return
+    if not isinstance(model, CharRNNForCausalLM | VaswaniForCausalLM):
+        raise UserError(
+            f"data.stateful carries a recurrent state, and {type(model).__name__} has none; write false, or "
+            "model.model_type: char_rnn."
+        )
+    if arguments.n_gpu > 1:
+        raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
+
+
+def predicts_previous(model: PreTrainedConfig | ModelLocation) -> bool:
+    """Return whether a model predicts the previous token instead of the next, by its configuration or its location."""
+    return reads_backward(load_model_config(model) if isinstance(model, ModelLocation) else model)
+
+
 def encode_parts(
     data: CausalDataConfig,
     parts: Mapping[str, Documents | Demonstrations],
     tokenizer: PreTrainedTokenizerBase,
     stride: int | None,
-    *,
+    arguments: "TrainingArguments",
     backward: bool = False,
-    rows: tuple[int, int] = (8, 8),
 ) -> tuple[PackedBlocks | Streams | EncodedDemonstrations, dict[str, EvaluatedTexts]]:
     """Return the training examples, and each part with the rows in which it is evaluated.
 
@@ -252,8 +291,8 @@ def encode_parts(
         parts: the examples of each part.
         tokenizer: the model's tokenizer.
         stride: tokens between the starts of two windows in evaluation; None: the length of a window.
+        arguments: the training arguments, with the rows of a batch.
         backward: whether the model predicts the previous token.
-        rows: rows of a batch over all processes, in training and in evaluation.
 
     Raises:
         UserError: a stride is given and the data have no windows, a part cannot be encoded, or the examples have no
@@ -265,8 +304,10 @@ def encode_parts(
             part: pack([item.text for item in documents], tokenizer, backward) for part, documents in texts.items()
         }
         if data.stateful:
-            return Streams(packed["train"].ids, data.max_length, rows[0]), {
-                part: EvaluatedTexts(texts[part], text, Streams(text.ids, data.max_length, rows[1], keep_tail=True))
+            rows = arguments.eval_batch_size * arguments.world_size
+            train_rows = arguments.train_batch_size * arguments.world_size
+            return Streams(packed["train"].ids, data.max_length, train_rows), {
+                part: EvaluatedTexts(texts[part], text, Streams(text.ids, data.max_length, rows, keep_tail=True))
                 for part, text in packed.items()
             }
         step = data.max_length if stride is None else stride

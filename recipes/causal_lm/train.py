@@ -14,15 +14,8 @@ from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
-from transformers import (
-    AutoModelForCausalLM,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainingArguments,
-)
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerBase
 
-from hfattn import CharRNNForCausalLM, VaswaniForCausalLM
 from hfattn.data import (
     Demonstrations,
     Documents,
@@ -39,15 +32,7 @@ from hfattn.evaluation import score_rows
 from hfattn.fields import at_least
 from hfattn.generation import set_chat, set_ends
 from hfattn.hub import vocabulary_texts
-from hfattn.loading import (
-    Loaded,
-    ModelLocation,
-    load_model,
-    load_model_config,
-    load_tokenizer,
-    max_positions,
-    reads_backward,
-)
+from hfattn.loading import Loaded, ModelLocation, load_model, load_tokenizer, max_positions
 from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
 from hfattn.publish_sections import check_language_model
 from hfattn.reports.base import TrainedRun
@@ -69,7 +54,15 @@ from hfattn.training import (
     tuning_facts,
 )
 from hfattn.training.causal_lm import CausalDataConfig as DataConfig
-from hfattn.training.causal_lm import check_text, encode_parts, learned_tokenizer, with_chat_template
+from hfattn.training.causal_lm import (
+    check_state,
+    check_stride,
+    check_text,
+    encode_parts,
+    learned_tokenizer,
+    predicts_previous,
+    with_chat_template,
+)
 from hfattn.training.config import build_section
 from hfattn.training.sample_config import CausalSampleConfig
 
@@ -111,11 +104,7 @@ def validate(config: Config) -> None:
     """
     check_language_model(config.publish)
     config.check_training()
-    stride, length = config.evaluation.stride, config.data.max_length
-    if stride is not None and stride > length:
-        raise UserError(f"evaluation.stride {stride} skips tokens; write at most data.max_length, {length}.")
-    if config.data.stateful and config.evaluation.stride is not None:
-        raise UserError("data.stateful reads each token once, after all that precede it; remove evaluation.stride.")
+    check_stride(config.data, config.evaluation.stride)
     if config.pretrained:
         if config.tokenizer:
             raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
@@ -124,7 +113,7 @@ def validate(config: Config) -> None:
         raise UserError(
             f"A model from scratch trains all weights; write tuning.method: full, not {config.tuning.method}."
         )
-    check_positions(own_config(config, vocab_size=1 << 20), length)
+    check_positions(own_config(config, vocab_size=1 << 20), config.data.max_length)
     build_section(TokenizerConfig if "kind" in config.tokenizer else TokenizerLocation, config.tokenizer, "tokenizer.")
 
 
@@ -138,26 +127,6 @@ def own_config(config: Config, vocab_size: int, **ids: int | None) -> PreTrained
         raise UserError("model.conditioning_size needs a vector for each text, and this recipe has none; remove it.")
     from_data = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "vocab_size": vocab_size, **ids}
     return scratch_config(config.model, from_data)
-
-
-def has_direction_backward(config: Config) -> bool:
-    """Return whether the model predicts the previous token instead of the next."""
-    return reads_backward(load_model_config(config.pretrained) if config.pretrained else own_config(config, 1 << 20))
-
-
-def check_stateful(model: PreTrainedModel, arguments: TrainingArguments) -> None:
-    """Check that a model has a state that can be carried from window to window.
-
-    Raises:
-        UserError: it has none, or one process trains on several GPUs.
-    """
-    if not isinstance(model, CharRNNForCausalLM | VaswaniForCausalLM):
-        raise UserError(
-            f"data.stateful carries a recurrent state, and {type(model).__name__} has none; write false, or "
-            "model.model_type: char_rnn."
-        )
-    if arguments.n_gpu > 1:
-        raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
 
 
 def open_tokenizer(config: Config, chat: bool, train: Examples[Any] | None = None) -> PreTrainedTokenizerBase | None:
@@ -194,9 +163,8 @@ def main(command: RecipeCommand) -> None:
     assert tokenizer is not None
     if isinstance(parts["train"], Documents):
         check_text(data, config.evaluation.written, config.max_tokens)
-    rows = arguments.train_batch_size * arguments.world_size, arguments.eval_batch_size * arguments.world_size
-    backward = has_direction_backward(config)
-    train_set, encoded = encode_parts(data, parts, tokenizer, config.evaluation.stride, backward=backward, rows=rows)
+    backward = predicts_previous(pretrained or own_config(config, vocab_size=1 << 20))
+    train_set, encoded = encode_parts(data, parts, tokenizer, config.evaluation.stride, arguments, backward)
     evaluation_sets = {part: texts.dataset for part, texts in encoded.items() if part != "train"}
 
     # Model
@@ -212,8 +180,7 @@ def main(command: RecipeCommand) -> None:
     check_model(loaded.model, tokenizer, data.max_length)
     name = config.model.get("name", "The model")
     check_causal(loaded.model, name)
-    if data.stateful:
-        check_stateful(loaded.model, arguments)
+    check_state(data, loaded.model, arguments)
     known_ends = loaded.model.generation_config.eos_token_id
     if isinstance(train_set, EncodedDemonstrations):
         if data.packing:
@@ -249,7 +216,7 @@ def main(command: RecipeCommand) -> None:
         # Not with the trainer, which does not prepare a model for several processes once it has evaluated it.
         with torch.autocast(arguments.device.type, torch.bfloat16, enabled=arguments.bf16):
             for part, dataset in evaluation_sets.items():
-                score = score_rows(model.eval(), dataset, rows=rows[1] if data.stateful else arguments.eval_batch_size)
+                score = score_rows(model.eval(), dataset, rows=arguments.eval_batch_size)
                 before[part] = with_text_scores(score, encoded[part].size)
         written["before"] = continuations(model, tokenizer, config.sample, arguments.seed)
     trainer.train_or_resume(command.resume)
