@@ -36,8 +36,6 @@ from ..errors import UserError
 from ..fields import at_least, one_of
 from ..generated import GENERATED, check_generated, generated_for
 from ..loading import ModelLocation, load_model_config, reads_backward
-from ..models.modeling_char_rnn import CharRNNForCausalLM
-from ..models.modeling_vaswani import VaswaniForCausalLM
 from ..tokenizers import TokenizerConfig, build_tokenizer
 
 if TYPE_CHECKING:
@@ -259,6 +257,8 @@ def check_state(data: CausalDataConfig, model: "PreTrainedModel", arguments: "Tr
     """
     if not data.stateful:
         return
+    from ..models import CharRNNForCausalLM, VaswaniForCausalLM
+
     if not isinstance(model, CharRNNForCausalLM | VaswaniForCausalLM):
         raise UserError(
             f"data.stateful carries a recurrent state, and {type(model).__name__} has none; write false, or "
