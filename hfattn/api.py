@@ -142,7 +142,8 @@ def evaluate(model: str | PathLike[str], data: str | PathLike[str], **options: A
     Args:
         model: run, folder or Hub id of a translator, a classifier or a language model.
         data: file or Hub id of pairs, labeled texts or text.
-        options: ``split``, ``config``, ``columns``, ``num_beams``, ``limit`` and ``threshold`` of ``evaluate_folder``.
+        options: ``split``, ``config``, ``columns``, ``num_beams``, ``limit``, ``threshold`` and ``together_with`` of
+            ``evaluate_folder``.
 
     Raises:
         UserError: the model or the data cannot be read, or do not fit.

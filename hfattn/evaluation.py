@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,7 @@ from .data import (
 )
 from .errors import UserError
 from .generation import translate_texts
-from .loading import load_any_model, max_positions
+from .loading import load_any_model, max_positions, reads_backward
 from .metrics import (
     ClassifierEvaluationConfig,
     LanguageModelScores,
@@ -108,12 +109,14 @@ def score_rows(
     Args:
         model: a causal language model in evaluation mode.
         dataset: its rows are read in their order; from one batch of ``Streams`` to the next, the state is carried.
-        unit, rows: see ``score_ids``.
+        unit, rows: see ``score_ids``; the rows of a batch of ``Streams`` are its streams.
 
     Returns:
         What ``score_ids`` returns.
     """
     scores, cache, stateful = LanguageModelScores(unit), None, isinstance(dataset, Streams)
+    if isinstance(dataset, Streams):
+        rows = dataset.num_streams
     for start in range(0, len(dataset), rows):
         batch = dataset.__getitems__(range(start, min(start + rows, len(dataset))))
         inputs = {name: batch[name].to(model.device) for name in batch if name not in ("labels", "shift_labels")}
@@ -152,7 +155,7 @@ def score_text(
         raise UserError("The model says nothing of how many tokens it can read at once; give a window.")
     if window is not None and positions is not None and window > positions:
         raise UserError(f"A window of {window} tokens is more than the model's {positions} positions; give fewer.")
-    packed = pack([text], tokenizer)
+    packed = pack([text], tokenizer, reads_backward(model.config))
     window = min(positions, len(packed) - 1) if window is None and positions is not None else window
     scores = score_ids(model, packed.ids, window, stride, unit="token")
     return scores | text_scores(scores["nats_per_token"] * scores["tokens"], **asdict(packed.size))
@@ -211,6 +214,7 @@ def evaluate_folder(
     num_beams: int | None = None,
     limit: int | None = None,
     threshold: float | None = None,
+    together_with: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate a model from a folder or the Hub on any data of its task.
 
@@ -223,6 +227,8 @@ def evaluate_folder(
         num_beams: number of beams of a translation model; by default, that of its generation configuration.
         limit: number of randomly drawn pairs or texts; by default, all.
         threshold: a classifier abstains below this probability of its most probable class; see ``abstaining_scores``.
+        together_with: folders or Hub ids of other classifiers with the same classes, whose probabilities are averaged
+            with those of the first (an ensemble), such as those of a model that reads backward.
 
     Returns:
         The scores of the recipe of such models, by name.
@@ -232,6 +238,9 @@ def evaluate_folder(
     """
     places: dict[str, Any] = {"config": config, "split": split}
     templates = data in TEMPLATES or data.endswith(".yaml")
+    if together_with:
+        read = partial(_labeled_texts, data, columns, limit=limit, places=places)
+        return evaluate_together([name, *together_with], read, threshold)
     if (Path(name) / SETTINGS).is_file():
         baseline = BaselineClassifier.from_pretrained(name)
         if templates:
@@ -269,6 +278,38 @@ def evaluate_folder(
         opened = open_text(data, config=config, split=split, **({"text_column": columns[0]} if columns else {}))
         return score_opened(model, tokenizer, opened)
     raise UserError(f"{name} is a {type(model).__name__}, which has no measure here; its recipe measures it.")
+
+
+def evaluate_together(
+    names: Sequence[str], read: Callable[..., LabeledTexts], threshold: float | None = None
+) -> dict[str, Any]:
+    """Return the scores of the mean of the probabilities of several classifiers.
+
+    Args:
+        names: folders or Hub ids of classifiers of texts with one label.
+        read: function from the names of the classes to the labeled texts.
+        threshold: as in ``evaluate_folder``.
+
+    Raises:
+        UserError: a model gives no probabilities of classes, or the models have other classes.
+    """
+    total, classes, texts = None, None, None
+    for name in names:
+        model, tokenizer, _ = load_any_model(name)
+        kind = type(model).__name__
+        if "SequenceClassification" not in kind or is_regression(model) or has_several_labels(model):
+            raise UserError(f"{name} is a {kind} without probabilities of one class; give classifiers of texts.")
+        labels = None if model.config.num_labels == 1 else class_names(model)
+        if texts is None:
+            classes, texts = labels, read(labels=labels)
+        if labels != classes:
+            raise UserError(f"{names[0]} and {name} have different classes; give classifiers of the same classes.")
+        probabilities = predicted_probabilities(model, tokenizer, texts)
+        total = probabilities if total is None else total + probabilities
+    assert total is not None
+    assert texts is not None
+    mean = total / len(names)
+    return _classifier_scores(np.log(np.maximum(mean, np.finfo(mean.dtype).tiny)), texts, threshold)
 
 
 def _labeled_texts(

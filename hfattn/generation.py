@@ -10,7 +10,7 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 from .errors import UserError
-from .loading import max_positions
+from .loading import max_positions, reads_backward
 from .models.pipeline_attn_translation import source_prefix
 
 CHAT = "chat"  # key of the configuration's task_specific_params
@@ -55,7 +55,8 @@ def is_chat(model: PreTrainedModel) -> bool:
 def encode_prompts(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], **options: Any
 ) -> BatchEncoding:
-    """Encode prompts as the model has read them in training: a model for chats reads each as a message of the user.
+    """Encode prompts as the model has read them in training: a model for chats reads each as a message of the user, and
+    a model that predicts the previous token reads each from its end.
 
     Args:
         model: a causal language model.
@@ -73,7 +74,10 @@ def encode_prompts(
     encoded = tokenizer(
         list(prompts), add_special_tokens=not chat, return_attention_mask=True, return_tensors="pt", **options
     )
-    return BatchEncoding({name: encoded[name] for name in ("input_ids", "attention_mask")}).to(model.device)
+    inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
+    if reads_backward(model.config):
+        inputs = {name: tensor.flip(1) for name, tensor in inputs.items()}
+    return BatchEncoding(inputs).to(model.device)
 
 
 def read_prompt(
@@ -149,8 +153,12 @@ def sample_text(
 def written_text(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Mapping[str, torch.Tensor], ids: torch.Tensor
 ) -> str:
-    """Return the text of generated ids (T,), which begin with the prompt; of a model for chats, the answer alone."""
+    """Return the text of generated ids (T,), which begin with the prompt; of a model for chats, the answer alone.
+
+    The text of a model that predicts the previous token ends with the prompt.
+    """
     start = inputs["input_ids"].shape[1] if is_chat(model) else 0
+    ids = ids.flip(0) if reads_backward(model.config) else ids
     return str(tokenizer.decode(ids[start:], skip_special_tokens=True))
 
 

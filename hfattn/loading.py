@@ -351,6 +351,11 @@ def max_positions(config: PreTrainedConfig) -> int | None:
     return min((limit * tokens for limit in limits if limit is not None), default=None)
 
 
+def reads_backward(config: PreTrainedConfig) -> bool:
+    """Return whether a language model predicts the previous token, not the next (char_rnn, direction backward)."""
+    return config.to_dict().get("direction") == "backward"
+
+
 def check_embedded(model: "PreTrainedModel", ids: torch.Tensor) -> None:
     """Check that a model has an embedding for each of these token ids.
 
@@ -646,6 +651,7 @@ __all__ = [
     "load_translation_model",
     "loading_errors",
     "max_positions",
+    "reads_backward",
     "reads_images",
     "save_translator",
     "weights_digest",

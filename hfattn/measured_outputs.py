@@ -31,6 +31,7 @@ from .data import (
 )
 from .evaluation import score_ids, score_rows, text_logits
 from .generation import translate_texts
+from .loading import reads_backward
 from .models.pipeline_attn_translation import load_target_tokenizer
 from .retrieval import embed_images, embed_texts
 
@@ -130,7 +131,7 @@ def likelihoods(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs
         if order["unit"] == "character":
             ids, size = encode_text(Text(part, partial(iter, texts)), tokenizer).ids, {}
         else:
-            packed = pack(texts, tokenizer)
+            packed = pack(texts, tokenizer, reads_backward(model.config))
             ids, size = packed.ids, asdict(packed.size)
         found[part] = {"scores": score_ids(model, ids, **options), "size": size}
     return {"likelihoods": found}, {}

@@ -59,7 +59,7 @@ def final_states(
     """
     encoded = EncodedTexts(texts, tokenizer, max_length=sys.maxsize)
     collate = DataCollatorWithPadding(tokenizer)
-    states = np.empty((len(texts), model.config.num_hidden_layers * model.config.hidden_size), np.float32)
+    states = np.empty((len(texts), sum(model.config.layer_sizes)), np.float32)
     for indices in TokenBatches(encoded.lengths, max(max_tokens, encoded.lengths.max()), seed=0):
         batch = collate([{"input_ids": encoded[i]["input_ids"]} for i in indices]).to(model.device)
         cache = model.base_model(**batch, use_cache=True).past_key_values

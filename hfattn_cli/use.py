@@ -63,9 +63,11 @@ def generate(
         from transformers import set_seed
 
         from hfattn.generation import TokenStreamer, is_chat, read_prompt, sampling_options, written_text
-        from hfattn.loading import load_language_model
+        from hfattn.loading import load_language_model, reads_backward
 
         language_model, tokenizer = load_language_model(model)
+        if stream and reads_backward(language_model.config):
+            raise UserError(f"{model} writes from the end of a text to its start; remove --stream.")
         require_vocabulary(tokenizer, prompt)
         set_seed(seed)
         inputs, max_new_tokens = read_prompt(language_model, tokenizer, prompt, max_new_tokens)
@@ -162,6 +164,14 @@ def evaluate(
             min=0.0, max=1.0, help="A classifier abstains if the probability of the predicted class is lower."
         ),
     ] = None,
+    together_with: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="MODEL",
+            help="Another classifier of the same classes: the probabilities are averaged. Can be repeated.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a model on your own data.
@@ -176,7 +186,8 @@ def evaluate(
         require("recipes")
         from hfattn.evaluation import evaluate_folder, report_lines
 
-        scores = evaluate_folder(model, data, split, config, _names(columns), num_beams, limit, threshold)
+        others = together_with or []
+        scores = evaluate_folder(model, data, split, config, _names(columns), num_beams, limit, threshold, others)
         print(json.dumps(scores, indent=2, ensure_ascii=False) if as_json else "\n".join(report_lines(scores)))
 
 

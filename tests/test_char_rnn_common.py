@@ -5,7 +5,7 @@ import unittest
 import torch
 from common_tests import HIDDEN_SIZE, NUM_LAYERS, VOCAB_SIZE, CommonTests, ConfigTester, TrainingTesterMixin
 
-from hfattn import CharRNNConfig, CharRNNForCausalLM, CharRNNModel
+from hfattn import CharRNNConfig, CharRNNForCausalLM, CharRNNForSequenceClassification, CharRNNModel
 
 SIZES = {
     "vocab_size": VOCAB_SIZE,
@@ -46,6 +46,13 @@ class GRUResetBeforeTest(CharRNNTests, unittest.TestCase):
 
 class TiedGRUTest(CharRNNTests, unittest.TestCase):
     fields = {**SIZES, "cell": "gru", "tie_word_embeddings": True}
+
+
+class ClassifierTest(CommonTests, unittest.TestCase):
+    config_class = CharRNNConfig
+    all_model_classes = (CharRNNForSequenceClassification,)
+    has_attentions = False
+    fields = {**SIZES, "cell": "lstm", "pooling": "concat", "weight_dropout": 0.2, "variational_dropout": True}
 
 
 class ConditionedTest(CommonTests, unittest.TestCase):

@@ -1,12 +1,15 @@
 """Claims: variants are valid, verdicts are computed from records, and the page is what the records say."""
 
+import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from commands import run_here
 
-from benchmarks.claims import forgetting, hashing_rounds, multi30k, transformer_xl
+from benchmarks.claims import forgetting, hashing_rounds, multi30k, transformer_xl, ulmfit
 from benchmarks.claims.__main__ import run
 from benchmarks.claims.claim import (
     Claim,
@@ -25,6 +28,7 @@ from benchmarks.claims.claim import (
 from benchmarks.claims.page import PAGE, draw, render, section
 from benchmarks.claims.registry import CLAIMS
 from benchmarks.claims.tasks import next_loss
+from hfattn.loading import load_language_model
 from hfattn.models.recurrent_cells import RecurrentCell
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
@@ -114,6 +118,110 @@ def test_a_measurement_is_kept_once_and_shown(tmp_path: Path) -> None:
     assert "- score: a above 5.0: **refuted** (-3; -5.48 to -0.516)" in text
     draw("one", claim, tmp_path, tmp_path)
     assert (tmp_path / "claims-one.png").stat().st_size > 5_000
+
+
+def test_a_value_of_some_seeds_only_is_shown_beside_the_others(tmp_path: Path) -> None:
+    def measure(variant: str, seed: int, data: Path) -> Measurement:
+        points = [(1.0, seed / 10), (2.0, seed / 20), *([(3.0, 0.01)] if seed == 1 else [])]
+        return Measurement({f"score at {x:g}": y for x, y in points}, {"score": points}, 1)
+
+    statements = (Statement("score at 1", "a", "above", 0.1), Statement("score at 3", "a", "above", 0.1))
+    claim = Claim("a", "A paper", "A setting.", ("a",), measure, statements, (Panel("score", "x", "y", log_x=True),))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(CLAIMS, "one", claim)
+        run("one", [2, 3, 1], tmp_path, tmp_path)
+    entries = entries_of("one", claim, tmp_path)
+    assert is_measured(claim, entries)
+    found = samples(entries, "a")
+    assert {name: each.number for name, each in found.items()} == {"score at 1": 3, "score at 2": 3, "score at 3": 1}
+    text = "\n".join(section("one", claim, tmp_path))
+    assert "| a | 0.2 ± 0.1 | 0.1 ± 0.05 | 0.01 | 3 |" in text
+    assert "- score at 3: a above 0.1: **not** tested: two runs of each are needed" in text
+    draw("one", claim, tmp_path, tmp_path)
+    assert (tmp_path / "claims-one.png").stat().st_size > 5_000
+
+
+@pytest.fixture
+def few_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Reviews of two classes, and folders of runs that are not those of the claim."""
+    for part, number in (("train", 400), ("test", 60)):
+        rows = [{"text": f"{part} review {i}: {['bad', 'good'][i % 2]}", "label": i % 2} for i in range(number)]
+        (tmp_path / f"imdb.{part}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    monkeypatch.setattr(ulmfit, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(ulmfit, "VALIDATION", 20)
+    monkeypatch.setattr(ulmfit, "TEST", 30)
+    ulmfit.reviews.cache_clear()
+    return tmp_path
+
+
+def test_all_variants_of_ulmfit_read_the_same_balanced_reviews(few_reviews: Path) -> None:
+    one, again, other = (ulmfit.subsets(few_reviews, 100, seed) for seed in (1, 1, 2))
+    assert one == again
+    texts = {}
+    for name, file in (*one.items(), ("other", other["data.dataset"])):
+        rows = [json.loads(line) for line in Path(file).read_text().splitlines()]
+        assert sum(row["label"] for row in rows) == len(rows) / 2
+        texts[name] = {row["text"] for row in rows}
+    assert [len(each) for each in texts.values()] == [100, 20, 30, 100]
+    assert not texts["data.dataset"] & texts["data.validation"]
+    assert texts["data.dataset"] != texts["other"]
+    rest = ulmfit.subsets(few_reviews, ulmfit.ALL, 1)["data.dataset"]
+    assert len(Path(rest).read_text().splitlines()) == 380
+
+
+def test_each_variant_of_ulmfit_is_valid_and_differs_from_the_others(
+    few_reviews: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ulmfit, "language_model", lambda data, stages: Path("runs") / stages)
+    for labels in (100, 2500, ulmfit.ALL):
+        monkeypatch.setattr(ulmfit, "drawn", lambda rows, number, random: rows[:number])
+        configurations = []
+        for variant in ulmfit.VARIANTS:
+            recipe, config, fields = ulmfit.fields(variant, labels, 1, few_reviews)
+            script = load_recipe(ulmfit.ROOT / "recipes" / recipe / "train.py")
+            path = ulmfit.ROOT / "recipes" / recipe / f"{config}.yaml"
+            checked = load_config(script.Config, path, override_words(fields))
+            script.validate(checked)
+            configurations.append(repr(checked))
+        assert len(set(configurations)) == len(configurations)
+
+
+def test_errors_of_ulmfit_come_from_runs_of_its_stages(few_reviews: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of the claim, made small: stage 1, and a classifier from scratch and after it."""
+    for part in ("train", "valid", "test"):
+        text = "".join(f" = Title {i} = \n the film {i} was good and the end was bad .\n" for i in range(30))
+        (few_reviews / f"wikitext-2.{part}.txt").write_text(text)
+    small: dict[str, dict[str, Any]] = {
+        "causal_lm": {
+            "tokenizer": {"kind": "bpe", "vocab_size": 60}, "model.embedding_size": 8, "model.hidden_size": 8,
+            "data.max_length": 10, "training.per_device_train_batch_size": 2, "training.max_steps": 4,
+            "training.per_device_eval_batch_size": 2, "sample.prompts": ["film"], "sample.max_new_tokens": 2,
+        },
+        "classification": {"training.num_train_epochs": 1, "training.bf16": False},
+    }  # fmt: skip
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+
+    def train_small(recipe: str, config: str, fields: dict[str, Any], out: Path) -> dict[str, Any]:
+        if not (out / "results.json").exists():
+            folder = ulmfit.ROOT / "recipes" / recipe
+            words = override_words({**fields, **small[recipe]})
+            run_here(folder, monkeypatch, "--config", folder / f"{config}.yaml", "--output_dir", out, *words)
+        return json.loads((out / "results.json").read_text())
+
+    monkeypatch.setattr(ulmfit, "train", train_small)
+    monkeypatch.setattr(ulmfit, "SIZES", (40,))
+    monkeypatch.setattr(ulmfit, "FROM_SCRATCH_TOO", 60)
+    measured = ulmfit.measure(ulmfit.SCRATCH, 2, few_reviews)
+    results = json.loads((few_reviews / "runs" / "from-scratch" / "40-2" / "results.json").read_text())
+    error = 1 - results["metrics"]["test"]["accuracy"]
+    assert measured.values[ulmfit.error_at(40)] == error
+    assert measured.values[ulmfit.COMPARED] == measured.values[ulmfit.error_at(60)]
+    assert [x for x, _ in measured.curves["error"]] == [40, 60]
+    first = load_language_model(str(few_reviews / "runs" / "language-model-1"))[0]
+    untrained = load_language_model(str(few_reviews / "runs" / "language-model-0"))[0]
+    assert first.config.to_diff_dict() == untrained.config.to_diff_dict()
+    assert not torch.equal(first.lm_head.weight, untrained.lm_head.weight)
+    assert results["model"]["base_model"] == "language-model-0"
 
 
 def test_a_measurement_replaces_a_summary(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_all_is_what_the_package_exposes() -> None:
         "BahdanauPreTrainedModel",
         "CharRNNConfig",
         "CharRNNForCausalLM",
+        "CharRNNForSequenceClassification",
         "CharRNNModel",
         "CharRNNPreTrainedModel",
         "DualEncoderConfig",

@@ -110,7 +110,7 @@ def test_preset_yang2016() -> None:
     ("fields", "message"),
     [
         ({"poling": "mean"}, "'poling' is not a field of RNNEncoderConfig; did you mean 'pooling'?"),
-        ({"pooling": "sum"}, "write one of 'last', 'mean', 'max', 'attention', 'hierarchical'"),
+        ({"pooling": "sum"}, "write one of 'last', 'mean', 'max', 'concat', 'attention', 'hierarchical'"),
         ({"direction": "both"}, "write one of 'forward', 'backward', 'bidirectional'"),
         ({"cell": "GRU"}, "write one of 'elman', 'jordan', 'lstm', 'gru', 'gru_reset_before'"),
         ({"hidden_size": 0}, "hidden_size is 0; write a whole number of at least 1"),

@@ -40,6 +40,10 @@ class JordanTest(RNNEncoderTests, unittest.TestCase):
     fields = {**SIZES, "cell": "jordan", "pooling": "mean"}
 
 
+class ConcatTest(RNNEncoderTests, unittest.TestCase):
+    fields: dict[str, Any] = {**SIZES, "cell": "lstm", "pooling": "concat", "weight_dropout": 0.2, "bptt_steps": 3}
+
+
 class UnmaskedMaxTest(RNNEncoderTests, unittest.TestCase):
     fields = {**SIZES, "cell": "gru_reset_before", "pooling": "max", "mask_padding": False}
 

@@ -61,6 +61,26 @@ def test_tfixup_decays_from_the_first_update_on() -> None:
     assert rates(31, 1.0, name="tfixup", decay_steps=10)[30] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("total", [7, 15, 100, 1234])
+@pytest.mark.parametrize(("f", "ratio"), [(0.1, 32), (0.25, 8)])
+def test_the_slanted_triangle_is_the_papers(total: int, f: float, ratio: float) -> None:
+    """Howard & Ruder 2018, equation 3, and the two cases that it leaves open."""
+    own: dict[str, Any] = {} if f == 0.1 else {"cut_fraction": f, "ratio": ratio}
+    used = rates(total, 0.01, total=total, name="slanted_triangular", **own)
+    cut = math.floor(total * f)
+    for t, rate in enumerate(used, start=1):
+        if cut == 0:
+            p = max(0, 1 - (t - 1) / (1 / f - 1))
+        else:
+            p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / f - 1))
+        assert rate == pytest.approx(0.01 * (1 + max(p, 0) * (ratio - 1)) / ratio, rel=1e-12)
+    assert max(used) == pytest.approx(0.01)
+    assert used.index(max(used)) == max(cut, 1) - 1
+    assert min(used) >= 0.01 / ratio * (1 - 1e-12)
+    if total == 100:
+        assert used[-1] == pytest.approx(0.01 / ratio)
+
+
 @pytest.mark.parametrize(
     ("fields", "factor"),
     [
@@ -202,7 +222,7 @@ def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--schedule.name noaam", "schedule: name is 'noaam'; write one of noam, tfixup, linear_warmup"),
+        ("--schedule.name noaam", "schedule: name is 'noaam'; write one of noam, tfixup, slanted_triangular"),
         ("--schedule.warmup_steps 10", "schedule: warmup_steps is for noam, linear_warmup, exponential_warmup, and"),
         ("--schedule.name noam --schedule.decay_steps 10", "schedule: decay_steps is for tfixup, and name is noam"),
         ("--schedule.name noam --schedule.warmup_steps 0", "schedule: warmup_steps is 0; write a whole number of at"),

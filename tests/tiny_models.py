@@ -44,6 +44,8 @@ from transformers import (
 )
 
 from hfattn import (
+    CharRNNConfig,
+    CharRNNForCausalLM,
     DualEncoderConfig,
     DualEncoderModel,
     ShowAttendTellConfig,
@@ -54,7 +56,7 @@ from hfattn import (
 from hfattn.data import make_processor, processed, read_digits
 from hfattn.data.digits import WORDS
 from hfattn.generated import date_pairs
-from hfattn.tokenizers import build_character_tokenizer
+from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
 
 TEXTS = (
     "A moving story, wonderfully told, with great actors and a good end.",
@@ -159,6 +161,18 @@ def tiny_model(
     model_class, config_class = MODELS[kind]
     model = model_class(config_class(**sizes))
     model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def tiny_language_model(folder: Path, texts: Sequence[str]) -> Path:
+    """Make ``folder`` with a recurrent language model and its tokenizer, as the first stage of ULMFiT leaves them."""
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer(TokenizerConfig(kind="bpe", vocab_size=200), texts, ends=True, padding_side="left")
+    tokenizer.backend_tokenizer.post_processor = None
+    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    sizes = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2, "tie_word_embeddings": True}
+    CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer), cell="lstm", **sizes, **ids)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -406,6 +420,9 @@ def placeholder(word: str, root: Path) -> Path:
         return tiny_image_model(path)
     if word == "TINY_SENTENCES":  # which knows the names of digits
         return tiny_model(path, "bert", (*TEXTS, *WORDS))
+    if word == "TINY_LANGUAGE_MODEL":
+        reviews = placeholder("TINY_NOISY_REVIEWS", root).read_text().splitlines()[1:]
+        return tiny_language_model(path, [line.split("\t")[0] for line in reviews])
     kind = word.removeprefix("TINY_").lower()
     if kind in TRANSLATORS:
         pairs = date_pairs("train", 300, seed=1)

@@ -151,8 +151,9 @@ def samples(entries: list[dict[str, Any]], variant: str) -> dict[str, Sample]:
     """
     of_variant = [each for each in entries if each["variant"] == variant]
     measured = [each["values"] for each in of_variant if "seed" in each]
-    if measured:
-        return {name: sample([values[name] for values in measured]) for name in measured[0]}
+    if measured:  # a value may be measured with some of the seeds only
+        names = dict.fromkeys(name for values in measured for name in values)
+        return {name: sample([values[name] for values in measured if name in values]) for name in names}
     for each in of_variant:
         return {name: Sample(mean, spread, each["seeds"]) for name, (mean, spread) in each["values"].items()}
     return {}
@@ -161,7 +162,7 @@ def samples(entries: list[dict[str, Any]], variant: str) -> dict[str, Sample]:
 def is_measured(claim: Claim, entries: list[dict[str, Any]]) -> bool:
     """Return whether each variant has two runs or more; the page shows only such claims."""
     found = [samples(entries, variant) for variant in claim.variants]
-    return all(values and min(each.number for each in values.values()) > 1 for values in found)
+    return all(values and max(each.number for each in values.values()) > 1 for values in found)
 
 
 def interval(left: Sample, right: Sample | float) -> tuple[float, float]:

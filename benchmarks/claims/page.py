@@ -79,9 +79,11 @@ def _curve(axes: Any, panel: Panel, variant: str, color: str, entries: list[dict
     curves = [each["curves"][panel.curve] for each in entries if panel.curve in each["curves"]]
     if not curves:
         return
-    points = list(zip(*curves, strict=False))  # seeds share their x
-    x = [point[0][0] for point in points]
-    heights = [[y for _, y in point] for point in points]
+    by_x: dict[float, list[float]] = {}  # seeds share most of their x
+    for curve in curves:
+        for at, y in curve:
+            by_x.setdefault(at, []).append(y)
+    x, heights = sorted(by_x), [by_x[at] for at in sorted(by_x)]
     axes.plot(x, [sum(each) / len(each) for each in heights], color=color, label=variant)
     axes.fill_between(x, [min(each) for each in heights], [max(each) for each in heights], color=color, alpha=0.15)
 

@@ -24,6 +24,7 @@ from . import (
     stateful,
     transformer_xl,
     transformers_training,
+    ulmfit,
     widths,
     window_sizes,
 )
@@ -55,4 +56,5 @@ CLAIMS: dict[str, Claim] = {
     "object_maps": object_maps.CLAIM,
     **captioners.CLAIMS,
     "contrastive_batches": contrastive_batches.CLAIM,
+    "ulmfit": ulmfit.CLAIM,
 }

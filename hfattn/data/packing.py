@@ -44,7 +44,7 @@ class PackedText:
         return len(self.ids)
 
 
-def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> PackedText:
+def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, backward: bool = False) -> PackedText:
     """Tokenize documents and join them with end tokens.
 
     The stream begins with the tokenizer's start token, or with its end token if it has no start token, so that the
@@ -54,6 +54,7 @@ def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> PackedText
     Args:
         texts: the documents, each with at least one character.
         tokenizer: the model's tokenizer.
+        backward: give each document from its last token to its first, for a model that predicts the previous token.
 
     Raises:
         UserError: there are several documents and the tokenizer has no end token, or it can neither encode nor replace
@@ -77,6 +78,8 @@ def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> PackedText
     backend.encode_special_tokens = True
     encoded = [np.asarray(each.ids, np.int32) for each in backend.encode_batch_fast(list(texts), False)]
     backend.encode_special_tokens = False
+    if backward:
+        encoded = [ids[::-1] for ids in encoded]
     unknown = sum(int((ids == tokenizer.unk_token_id).sum()) for ids in encoded)
     stream = [] if start is None else [np.array([start], np.int32)]
     for i, ids in enumerate(encoded):

@@ -19,7 +19,7 @@ from ..extras import require
 from ..loading import max_positions
 from ..models.cache_recurrent import RecurrentCache
 from ..models.modeling_bahdanau import BahdanauForConditionalGeneration
-from ..models.modeling_char_rnn import CharRNNForCausalLM
+from ..models.modeling_char_rnn import CharRNNForCausalLM, CharRNNForSequenceClassification
 from ..models.modeling_rnn_encoder import RNNEncoderForSequenceClassification
 from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForMaskedLM, VaswaniForSequenceClassification
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
@@ -121,7 +121,10 @@ class TextModel(nn.Module):
         self.model, self.inputs = model, tuple(names)
         self.options = {"use_cache": False} if model.can_generate() else {}
         # A padded step, which changes nothing, so that operators that fail for texts without a token have one to read.
-        own = isinstance(model, RNNEncoderForSequenceClassification | VaswaniForSequenceClassification)
+        own = isinstance(
+            model,
+            CharRNNForSequenceClassification | RNNEncoderForSequenceClassification | VaswaniForSequenceClassification,
+        )
         self.pads = own and "attention_mask" in names and getattr(model.config, "mask_padding", True)
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -282,6 +285,8 @@ def _runners(model: PreTrainedModel, tokenizer: Any) -> list[Runner]:
     if isinstance(model, CharRNNForCausalLM):
         if model.config.conditioning_size is not None:
             raise UserError("The ONNX graph of a character model has no vector that conditions a text; use the model.")
+        if len(set(model.config.layer_sizes)) > 1:
+            raise UserError("The state in an ONNX graph has one width; export a model without last_hidden_size.")
         return [StatefulLanguageModel(model)]
     if isinstance(model, BahdanauForConditionalGeneration):
         if model.config.attention_window == "local_m":

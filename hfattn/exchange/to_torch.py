@@ -66,6 +66,8 @@ def _char_rnn(model: CharRNNForCausalLM) -> tuple[dict[str, torch.Tensor], dict[
         raise UserError(f"torch has no layer with the cell {model.config.cell}; export an elman, lstm or gru.")
     if model.config.conditioning_size is not None:
         raise UserError("char-rnn has no vector that conditions a text; export a model without conditioning_size.")
+    if len(set(model.config.layer_sizes)) > 1:
+        raise UserError("torch stacks layers of one width; export a model without last_hidden_size.")
     state = to_theirs(model, char_rnn_rows(model.config.num_hidden_layers))
     embedding = state["encoder.weight"]
     if embedding.shape[0] == embedding.shape[1] and torch.equal(embedding, torch.eye(len(embedding)).to(embedding)):

@@ -149,10 +149,15 @@ def _translations(results: Any, data: Any, parts: Any, items: Any) -> dict[str, 
 
 
 def _characters(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
-    rows = results["configuration"]["training"].get("per_device_eval_batch_size", 8)
-    streams = rows * results["hardware"].get("processes", 1) if data.stateful else None
     texts = {part: [text] for part, text in parts.items()}
+    streams = _streams(results, data)
     return {"kind": "likelihoods", "texts": texts, "unit": "character", "streams": streams, **_windows(data, None)}
+
+
+def _streams(results: Any, data: Any) -> int | None:
+    """Return the number of parts of the text that a model with a state has read side by side."""
+    rows = results["configuration"]["training"].get("per_device_eval_batch_size", 8)
+    return rows * results["hardware"].get("processes", 1) if data.stateful else None
 
 
 def _tokens(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
@@ -161,7 +166,8 @@ def _tokens(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
         return {"kind": "completions", "texts": pairs, "unit": "token", "max_length": data.max_length}
     texts = {part: [item.text for item in items[part]] for part in parts}
     windows = _windows(data, results["configuration"]["evaluation"]["stride"])
-    return {"kind": "likelihoods", "texts": texts, "unit": "token", "streams": None, **windows}
+    streams = _streams(results, data)
+    return {"kind": "likelihoods", "texts": texts, "unit": "token", "streams": streams, **windows}
 
 
 def _windows(data: Any, stride: int | None) -> dict[str, Any]:

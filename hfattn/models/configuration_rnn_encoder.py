@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-POOLINGS = ("last", "mean", "max", "attention", "hierarchical")
+POOLINGS = ("last", "mean", "max", "concat", "attention", "hierarchical")
 
 
 def _auto_map() -> dict[str, str]:
@@ -41,7 +41,8 @@ class RNNEncoderConfig(StrictConfig):
             "gru_reset_before" (Cho et al. 2014).
         direction: "forward", "backward" or "bidirectional".
         pooling: method that reduces the annotations of a text to one vector; a tagger does not pool. "last" is the last
-            state of each direction; "mean" and "max" are over the words; "attention" is the mean weighted by attention;
+            state of each direction; "mean" and "max" are over the words; "concat" is the last state, the maximum and
+            the mean side by side (Howard & Ruder 2018, section 3.3); "attention" is the mean weighted by attention;
             "hierarchical" pools the words of each sentence by attention, runs one more recurrent layer over the
             sentences, and pools these by attention (Yang et al. 2016).
         attention_hidden_size: for pooling with attention, width of the learned query u and of the keys tanh(W h_t + b);
@@ -52,9 +53,19 @@ class RNNEncoderConfig(StrictConfig):
         attention_distribution_options: options of the distribution, such as ``{"alpha": 1.3}`` for "entmax".
         sentence_end_token_ids: for hierarchical pooling, the ids that end a sentence, such as those of ".", "!" and
             "?". Several consecutive ones end one sentence.
+        embedding_row_dropout: dropout probability on rows of the embedding: a dropped token is zero wherever it occurs
+            in the batch (Gal & Ghahramani 2016).
         embedding_dropout: dropout probability on the embeddings.
         dropout: dropout probability between two recurrent layers, not over time (Zaremba et al. 2014).
-        classifier_dropout: dropout probability on the classifier's input.
+        weight_dropout: dropout probability on the weights from the state to the gates (DropConnect), with one mask for
+            a batch (Merity et al. 2018, section 2).
+        variational_dropout: use one mask for all steps of a text in embedding_dropout and dropout, instead of
+            one for each step (Gal & Ghahramani 2016).
+        bptt_steps: in training, number of steps after which the gradient of the state ends, while the state is carried
+            on (BPT3C, Howard & Ruder 2018, section 3.3); default no limit.
+        classifier_hidden_size: units of a hidden layer with ReLU in the classifier, with batch norm and dropout before
+            each of the two linear layers; 50 in Howard & Ruder 2018. By default, the classifier is one linear layer.
+        classifier_dropout: dropout probability on the classifier's input, and on its hidden layer if it has one.
         freeze_embeddings: do not train the embeddings.
         mask_padding: skip padding in the layers and in the pooling. If False, padding is treated as a word with a
             trained embedding, as in a model without an attention mask.
@@ -111,8 +122,13 @@ class RNNEncoderConfig(StrictConfig):
     attention_distribution: str = "softmax"
     attention_distribution_options: dict[str, Any] = field(default_factory=dict)
     sentence_end_token_ids: list[int] = field(default_factory=list)
+    embedding_row_dropout: float | int = 0.0
     embedding_dropout: float | int = 0.0
     dropout: float | int = 0.0
+    weight_dropout: float | int = 0.0
+    variational_dropout: bool = False
+    bptt_steps: int | None = None
+    classifier_hidden_size: int | None = None
     classifier_dropout: float | int = 0.0
     freeze_embeddings: bool = False
     mask_padding: bool = True
@@ -122,8 +138,13 @@ class RNNEncoderConfig(StrictConfig):
 
     @property
     def annotation_size(self) -> int:
-        """Width of an annotation h_t and of a text's vector."""
+        """Width of an annotation h_t."""
         return self.hidden_size * (2 if self.direction == "bidirectional" else 1)
+
+    @property
+    def pooled_size(self) -> int:
+        """Width of a text's vector."""
+        return self.annotation_size * (3 if self.pooling == "concat" else 1)
 
     def validate_fields(self) -> None:
         """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
@@ -131,7 +152,11 @@ class RNNEncoderConfig(StrictConfig):
         from .recurrent_cells import find_cell
 
         self._check_positive("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
-        self._check_probability("embedding_dropout", "dropout", "classifier_dropout")
+        self._check_probability("embedding_row_dropout", "embedding_dropout", "dropout", "weight_dropout")
+        self._check_probability("classifier_dropout")
+        for name in ("bptt_steps", "classifier_hidden_size"):
+            if getattr(self, name) is not None:
+                self._check_positive(name)
         find_cell(self.cell)
         self._check_choice("direction", ("forward", "backward", "bidirectional"))
         self._check_choice("pooling", POOLINGS)

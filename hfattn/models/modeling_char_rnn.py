@@ -1,9 +1,9 @@
-"""The char-RNN language model (Mikolov et al. 2010; Karpathy 2015).
+"""The char-RNN language model (Mikolov et al. 2010; Karpathy 2015), and a classifier (Howard & Ruder 2018).
 
-Shapes: B batch, T time steps, D embedding width, H hidden width, K width of the conditioning vector, V vocabulary size.
+Shapes: B batch, T time steps, D embedding width, H hidden width, K width of the conditioning vector, P width of the
+vector of a text, V vocabulary size.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -15,9 +15,11 @@ from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin, check_recurrent
+from .classifier_output import PooledClassifierOutput
 from .configuration_char_rnn import CharRNNConfig
+from .pooled_classifier import classification_loss, make_classifier, pool_steps
 from .recurrent_cells import RecurrentCell, State, find_cell
-from .recurrent_layers import RecurrentLayer, real_steps
+from .recurrent_layers import RecurrentLayer, RowDropout, SequenceDropout, real_steps
 
 
 class CharRNNPreTrainedModel(PreTrainedModel):
@@ -44,16 +46,18 @@ class CharRNNModel(CharRNNPreTrainedModel):
     def __init__(self, config: CharRNNConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size, config.pad_token_id)
-        widths = [config.embedding_size] + [config.hidden_size] * config.num_hidden_layers
+        sizes = config.layer_sizes
         self.layers = nn.ModuleList(
-            RecurrentLayer(config.cell, width, config.hidden_size) for width in widths[: config.num_hidden_layers]
+            RecurrentLayer(config.cell, width, size, weight_dropout=config.weight_dropout, bptt_steps=config.bptt_steps)
+            for width, size in zip([config.embedding_size, *sizes], sizes, strict=False)
         )
-        self.state_shape = (config.num_hidden_layers, find_cell(config.cell).num_states, config.hidden_size)
+        self.num_states = find_cell(config.cell).num_states
         self.initial_state: nn.Linear | None = None
         if config.conditioning_size is not None:
-            self.initial_state = nn.Linear(config.conditioning_size, math.prod(self.state_shape))
-        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
-        self.dropout = nn.Dropout(config.dropout)
+            self.initial_state = nn.Linear(config.conditioning_size, self.num_states * sum(sizes))
+        self.embedding_row_dropout = RowDropout(config.embedding_row_dropout)
+        self.embedding_dropout = SequenceDropout(config.embedding_dropout, config.variational_dropout)
+        self.dropout = SequenceDropout(config.dropout, config.variational_dropout)
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -96,8 +100,10 @@ class CharRNNModel(CharRNNPreTrainedModel):
         if past_key_values is not None:
             check_recurrent(past_key_values)
 
-        if inputs_embeds is None:  # the ids of texts without a token are floats
-            inputs_embeds = self.embed_tokens(input_ids.long())  # type: ignore[union-attr]
+        if input_ids is not None:  # the ids of texts without a token are floats
+            inputs_embeds = self.embed_tokens(input_ids.long())
+            inputs_embeds = self.embedding_row_dropout(inputs_embeds, input_ids.long(), self.config.vocab_size)
+        assert inputs_embeds is not None
         hidden_states = inputs_embeds  # (B, T, D)
         num_steps = hidden_states.shape[1]
         mask = real_steps(attention_mask, hidden_states, "attention_mask")
@@ -130,7 +136,8 @@ class CharRNNModel(CharRNNPreTrainedModel):
             given = "is missing" if conditioning is None else f"has the shape {tuple(conditioning.shape)}"
             raise ValueError(f"conditioning {given}; pass one vector for each text, of shape {shape}.")
         states = torch.tanh(self.initial_state(conditioning.to(self.initial_state.weight.dtype)))
-        return [tuple(state.unbind(1)) for state in states.unflatten(-1, self.state_shape).unbind(1)]
+        layers = states.split([self.num_states * size for size in self.config.layer_sizes], dim=-1)
+        return [layer.chunk(self.num_states, dim=-1) for layer in layers]
 
 
 class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
@@ -141,8 +148,8 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
     def __init__(self, config: CharRNNConfig) -> None:
         super().__init__(config)
         self.model = CharRNNModel(config)
-        self.output_dropout = nn.Dropout(config.output_dropout)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.output_dropout = SequenceDropout(config.output_dropout, config.variational_dropout)
+        self.lm_head = nn.Linear(config.layer_sizes[-1], config.vocab_size)
         self.num_cache_layers = config.num_hidden_layers
         self.post_init()
 
@@ -192,7 +199,82 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
         )
 
 
+class CharRNNForSequenceClassification(CharRNNPreTrainedModel):
+    """Text classifier over the layers of a language model (Howard & Ruder 2018, section 3.3).
+
+    It loads the embedding and the layers of a ``CharRNNForCausalLM``, and the classifier is new. If
+    ``config.direction`` is "backward", it reads each text from its last token to its first.
+    """
+
+    # Of the language model from which it is loaded.
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]
+
+    def __init__(self, config: CharRNNConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = CharRNNModel(config)
+        # With a hidden layer, the classifier has its own dropout, after its norms.
+        self.classifier_dropout = nn.Dropout(0 if config.classifier_hidden_size else config.classifier_dropout)
+        self.classifier = make_classifier(
+            config.pooled_size, config.classifier_hidden_size, config.num_labels, config.classifier_dropout
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        conditioning: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        output_pooled: bool = False,
+        **kwargs: Any,
+    ) -> PooledClassifierOutput:
+        """Classify a batch of texts.
+
+        Args:
+            attention_mask: (B, T), 0 at padding, which may be at any position; None if there is no padding.
+            labels: (B,) class ids; for multi-label classification (B, num_labels) zeros and ones, or (B,) if there is
+                one label; for a regression (B,) or (B, num_labels) numbers.
+            num_items_in_batch: number of labels in all batches of a training step; ``loss`` is then the contribution of
+                this batch to the mean of the step, instead of the mean of the batch.
+            output_pooled: return the classifier's inputs.
+            input_ids, inputs_embeds, conditioning: see ``CharRNNModel``.
+
+        Returns:
+            ``loss``, ``logits`` (B, num_labels), and if requested ``hidden_states``, in the order in which the tokens
+            are read, and ``pooler_output`` (B, P; zeros are pooled if a text has no tokens).
+
+        Raises:
+            ValueError: the labels of a multi-label classification have another shape, or as in ``CharRNNModel``.
+        """
+        texts = [input_ids, attention_mask, inputs_embeds]
+        if self.config.direction == "backward":
+            texts = [None if tensor is None else tensor.flip(1) for tensor in texts]
+        ids, mask, embeddings = texts
+        kwargs["use_cache"] = True  # the cache has the last state also of texts without a token
+        outputs = self.model(
+            ids, attention_mask=mask, inputs_embeds=embeddings, conditioning=conditioning, return_dict=True, **kwargs
+        )
+        (last, *_) = outputs.past_key_values.get_state(len(self.model.layers) - 1)
+        mask = real_steps(mask, outputs.last_hidden_state, "attention_mask")
+        pooled = pool_steps(self.config.pooling, outputs.last_hidden_state, last, mask)
+        logits = self.classifier(self.classifier_dropout(pooled))  # (B, num_labels)
+        loss = None
+        if labels is not None:
+            loss = classification_loss(self.loss_function, logits, labels, self.config, num_items_in_batch)
+        return PooledClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            pooler_output=pooled if output_pooled else None,
+        )
+
+
 CharRNNModel.register_for_auto_class("AutoModel")
 CharRNNForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+CharRNNForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
 
-__all__ = ["CharRNNForCausalLM", "CharRNNModel", "CharRNNPreTrainedModel"]
+__all__ = ["CharRNNForCausalLM", "CharRNNForSequenceClassification", "CharRNNModel", "CharRNNPreTrainedModel"]

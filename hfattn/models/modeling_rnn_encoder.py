@@ -1,7 +1,8 @@
 """A recurrent text encoder, classifier with optional hierarchical attention (Yang et al. 2016), and tagger.
 
 Shapes: B batch, S length of a text, D embedding width, H hidden width, W annotation width (H, or 2 H if bidirectional),
-V vocabulary size; for hierarchical pooling K sentences in the batch, L words in a sentence, N sentences in a text.
+P width of the pooled vector (W, or 3 W for concat pooling), V vocabulary size; for hierarchical pooling K sentences in
+the batch, L words in a sentence, N sentences in a text.
 """
 
 from typing import Any, NamedTuple
@@ -18,8 +19,9 @@ from .attention_pooling import AttentionPooling
 from .attention_scores import Parametric
 from .classifier_output import PooledClassifierOutput
 from .configuration_rnn_encoder import RNNEncoderConfig
+from .pooled_classifier import classification_loss, make_classifier, pool_steps
 from .recurrent_cells import RecurrentCell, State
-from .recurrent_layers import DirectedLayer, real_steps
+from .recurrent_layers import DirectedLayer, RowDropout, SequenceDropout, real_steps
 
 
 class Sentences(NamedTuple):
@@ -113,9 +115,9 @@ class FrozenEmbedding(nn.Embedding):
 class RNNEncoderLayer(nn.Module):
     """One recurrent layer over the words of whole texts, or of each sentence separately."""
 
-    def __init__(self, cell: str, input_size: int, hidden_size: int, direction: str) -> None:
+    def __init__(self, config: RNNEncoderConfig, input_size: int) -> None:
         super().__init__()
-        self.recurrent = DirectedLayer(cell, input_size, hidden_size, direction)
+        self.recurrent = make_layer(config, input_size)
 
     def forward(
         self, inputs: torch.Tensor, mask: torch.Tensor | None, sentences: Sentences | None
@@ -129,6 +131,18 @@ class RNNEncoderLayer(nn.Module):
             return self.recurrent(inputs, mask)
         outputs, state = self.recurrent(sentences.split(inputs), sentences.word_mask)
         return sentences.join(outputs, inputs.shape[1]), state
+
+
+def make_layer(config: RNNEncoderConfig, input_size: int) -> DirectedLayer:
+    """Return a recurrent layer with the cell, the width and the direction of the configuration."""
+    return DirectedLayer(
+        config.cell,
+        input_size,
+        config.hidden_size,
+        config.direction,
+        weight_dropout=config.weight_dropout,
+        bptt_steps=config.bptt_steps,
+    )
 
 
 class RNNEncoderPreTrainedModel(PreTrainedModel):
@@ -163,17 +177,16 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         self.embed_tokens = embedding(config.vocab_size, config.embedding_size, padding_idx)
         width = config.annotation_size
         widths = [config.embedding_size] + [width] * (config.num_hidden_layers - 1)
-        self.layers = nn.ModuleList(
-            RNNEncoderLayer(config.cell, size, config.hidden_size, config.direction) for size in widths
-        )
+        self.layers = nn.ModuleList(RNNEncoderLayer(config, size) for size in widths)
         attends = self.pooling in ("attention", "hierarchical")
         self.word_attention = self._attention_pooling(width) if attends else None
         self.sentence_layer, self.sentence_attention = None, None
         if self.pooling == "hierarchical":
-            self.sentence_layer = DirectedLayer(config.cell, width, config.hidden_size, config.direction)
+            self.sentence_layer = make_layer(config, width)
             self.sentence_attention = self._attention_pooling(width)
-        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
-        self.dropout = nn.Dropout(config.dropout)
+        self.embedding_row_dropout = RowDropout(config.embedding_row_dropout)
+        self.embedding_dropout = SequenceDropout(config.embedding_dropout, config.variational_dropout)
+        self.dropout = SequenceDropout(config.dropout, config.variational_dropout)
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -208,7 +221,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
             output_attentions: return the weights of attention pooling; default ``config.output_attentions``.
 
         Returns:
-            ``last_hidden_state`` (B, S, W), ``pooler_output`` (B, W; zeros are pooled if a text has no words), and if
+            ``last_hidden_state`` (B, S, W), ``pooler_output`` (B, P; zeros are pooled if a text has no words), and if
             requested ``hidden_states``, the embeddings and the output of each layer over the words, and ``attentions``:
             one tensor (B, 1, 1, S) for attention pooling; for hierarchical pooling two, the weight of each word in its
             sentence (B, 1, 1, S) and the weight of each sentence in its text (B, 1, 1, N).
@@ -225,7 +238,10 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
             mask = None
         sentences = self._sentences(embeddings, input_ids, mask, sentence_ids)
 
-        hidden_states = self.embedding_dropout(embeddings)
+        hidden_states = embeddings
+        if input_ids is not None:
+            hidden_states = self.embedding_row_dropout(embeddings, input_ids.long(), self.config.vocab_size)
+        hidden_states = self.embedding_dropout(hidden_states)
         state: State = ()
         for layer_idx, layer in enumerate(self.layers):
             if layer_idx > 0:
@@ -279,7 +295,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
     def _pool(
         self, hidden_states: torch.Tensor, state: State, mask: torch.Tensor | None, sentences: Sentences | None
     ) -> tuple[torch.Tensor | None, tuple[torch.Tensor, ...] | None]:
-        """Return the vector of each text (B, W), and the attention weights or None; two None without pooling."""
+        """Return the vector of each text (B, P), and the attention weights or None; two None without pooling."""
         if self.pooling is None:
             return None, None
         if sentences is not None:
@@ -287,15 +303,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         if self.word_attention is not None:
             pooled, weights = self.word_attention(hidden_states, mask)
             return pooled, (weights[:, None, None],)
-        if self.pooling == "last" or hidden_states.shape[1] == 0:  # zeros, if there are no words
-            return state[0], None
-        if mask is None:
-            return hidden_states.mean(1) if self.pooling == "mean" else hidden_states.amax(1), None
-        padding, lengths = ~mask[..., None], mask.sum(1, keepdim=True)
-        if self.pooling == "mean":
-            return hidden_states.masked_fill(padding, 0).sum(1) / lengths.clamp(min=1), None
-        highest = hidden_states.masked_fill(padding, float("-inf")).amax(1)
-        return highest.masked_fill(lengths == 0, 0), None
+        return pool_steps(self.pooling, hidden_states, state[0], mask), None
 
     def _pool_sentences(
         self, hidden_states: torch.Tensor, sentences: Sentences
@@ -312,7 +320,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
 
 
 class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
-    """Text classifier: one linear layer over the pooled vector.
+    """Text classifier over the pooled vector: one linear layer, or a hidden layer before it.
 
     With ``num_labels=1`` it is a regression or, with ``problem_type="multi_label_classification"``, one sigmoid.
     """
@@ -321,8 +329,11 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = RNNEncoderModel(config)
-        self.classifier_dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.annotation_size, config.num_labels)
+        # With a hidden layer, the classifier has its own dropout, after its norms.
+        self.classifier_dropout = nn.Dropout(0 if config.classifier_hidden_size else config.classifier_dropout)
+        self.classifier = make_classifier(
+            config.pooled_size, config.classifier_hidden_size, config.num_labels, config.classifier_dropout
+        )
         self.post_init()
 
     @can_return_tuple
@@ -349,7 +360,7 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
 
         Returns:
             ``loss``, ``logits`` (B, num_labels), and if requested ``hidden_states``, ``attentions`` and
-            ``pooler_output`` (B, W).
+            ``pooler_output`` (B, P).
 
         Raises:
             ValueError: the labels of a multi-label classification have another shape.
@@ -365,12 +376,7 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
         logits = self.classifier(self.classifier_dropout(outputs.pooler_output))  # (B, num_labels)
         loss = None
         if labels is not None:
-            if self.config.problem_type == "multi_label_classification":
-                labels = _as_targets(labels, logits)
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-            if num_items_in_batch is not None:
-                # Trainer adds up the losses of the batches of a step.
-                loss = loss * labels.ne(-100).sum() / num_items_in_batch
+            loss = classification_loss(self.loss_function, logits, labels, self.config, num_items_in_batch)
         return PooledClassifierOutput(
             loss=loss,
             logits=logits,
@@ -423,15 +429,6 @@ class RNNEncoderForTokenClassification(RNNEncoderPreTrainedModel):
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
-
-
-def _as_targets(labels: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """Convert the labels of a multi-label problem to the shape and type of the logits."""
-    if labels.shape not in (logits.shape, logits.squeeze(-1).shape):
-        raise ValueError(
-            f"labels has the shape {tuple(labels.shape)}; pass zeros and ones of shape {tuple(logits.shape)}."
-        )
-    return labels.to(logits.dtype).view_as(logits)
 
 
 RNNEncoderModel.register_for_auto_class("AutoModel")

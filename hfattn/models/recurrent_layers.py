@@ -1,16 +1,21 @@
-"""Layers that run recurrent cells over time, with padding anywhere.
+"""Layers that run recurrent cells over time, with padding anywhere, and the dropouts around them.
 
-Shapes: B batch, T time steps, D input width, H hidden width.
+Shapes: B batch, T time steps, D input width, H hidden width, V vocabulary size.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .recurrent_cells import State, find_cell
+
+RECURRENT = "weight_hh_l0"  # the matrix from the state to the gates, in every cell
+Weights = dict[str, torch.Tensor]  # parameters of a cell, by name
 
 
 def real_steps(
@@ -40,17 +45,66 @@ def real_steps(
     return None if simplify and num_steps > 1 and bool(mask.all()) else mask
 
 
+class SequenceDropout(nn.Dropout):
+    """Dropout on the features of a sequence (B, T, D).
+
+    Args:
+        p: probability.
+        variational: draw one mask for all steps of a row (Gal & Ghahramani 2016; Merity et al. 2018, section 4.1),
+            instead of one for each step.
+    """
+
+    def __init__(self, p: float, variational: bool = False) -> None:
+        super().__init__(p)
+        self.variational = variational
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if not self.variational or not self.training or self.p == 0:
+            return super().forward(inputs)
+        return inputs * super().forward(torch.ones_like(inputs[:, :1]))
+
+
+class RowDropout(nn.Dropout):
+    """Dropout on the rows of an embedding: a dropped token is zero wherever it occurs in the batch, and the others are
+    divided by 1 - p (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3)."""
+
+    def forward(self, embeddings: torch.Tensor, input_ids: torch.Tensor, vocab_size: int) -> torch.Tensor:  # type: ignore[override]
+        """Return the embeddings (B, T, D) of ``input_ids`` (B, T) with one mask (V,) for the batch."""
+        if not self.training or self.p == 0:
+            return embeddings
+        kept = super().forward(embeddings.new_ones(vocab_size))
+        return embeddings * kept[input_ids][..., None]
+
+
 class RecurrentLayer(GradientCheckpointingLayer):
     """One recurrent layer over a batch in which any step of any row may be padding.
 
     A padding step is skipped: it leaves the state unchanged, and its output is that state. The layer is a pure function
     of its inputs and its state, so gradient checkpointing can run it twice. Tensors are passed one by one, never in
     tuples, because reentrant checkpointing passes no gradient through tuples.
+
+    Args:
+        cell: name of the cell.
+        input_size, hidden_size: D and H.
+        weight_dropout: in training, probability with which a weight from the state to the gates is zero (DropConnect,
+            Wan et al. 2013; Merity et al. 2018, section 2). One mask serves all rows and steps of a call.
+        bptt_steps: in training, number of steps after which the gradient of the state ends, which is carried on
+            unchanged (Howard & Ruder 2018, section 3.3, BPT3C); None for no limit. A gradient that enters through the
+            outputs, such as that of a maximum over time, reaches every piece.
     """
 
-    def __init__(self, cell: str, input_size: int, hidden_size: int) -> None:
+    def __init__(
+        self,
+        cell: str,
+        input_size: int,
+        hidden_size: int,
+        *,
+        weight_dropout: float = 0.0,
+        bptt_steps: int | None = None,
+    ) -> None:
         super().__init__()
         self.rnn = find_cell(cell)(input_size, hidden_size)
+        self.weight_dropout, self.bptt_steps = weight_dropout, bptt_steps
 
     def forward(
         self, inputs: torch.Tensor, mask: torch.Tensor | None = None, *state: torch.Tensor
@@ -68,29 +122,48 @@ class RecurrentLayer(GradientCheckpointingLayer):
         if inputs.shape[1] == 0:  # texts without a token
             new = state or (inputs.new_zeros(len(inputs), self.rnn.hidden_size),) * self.rnn.num_states
             return new[0][:, None][:, :0], *new
+        weights: Weights = {}
+        if self.training and self.weight_dropout > 0:
+            weights = {RECURRENT: nn.functional.dropout(self.rnn.get_parameter(RECURRENT), self.weight_dropout)}
+        if not self.training or self.bptt_steps is None:
+            return self._read(inputs, mask, state, weights)
+        outputs = []
+        for start in range(0, inputs.shape[1], self.bptt_steps):
+            piece = slice(start, start + self.bptt_steps)
+            before = tuple(tensor.detach() for tensor in state) if start else state
+            output, *state = self._read(inputs[:, piece], None if mask is None else mask[:, piece], before, weights)  # type: ignore[assignment]
+            outputs.append(output)
+        return torch.cat(outputs, dim=1), *state
+
+    def _read(
+        self, inputs: torch.Tensor, mask: torch.Tensor | None, state: State, weights: Weights
+    ) -> tuple[torch.Tensor, ...]:
+        """Run the cell over all steps of ``inputs``, with ``weights`` in place of its own."""
         if mask is None:
-            outputs, new = self._run(inputs, state)
+            outputs, new = self._run(inputs, state, weights)
             return outputs, *new
         if inputs.shape[1] == 1:
             # In a step of generate(), selecting by the mask needs no synchronization with the device.
-            _, new = self._run(inputs, state)
+            _, new = self._run(inputs, state, weights)
             new = where_moved(mask, new, _or_zeros(state, new))
             return new[0][:, None], *new
         if torch.compiler.is_exporting():
             return self._run_by_step(inputs, state, mask)
-        return self._run_masked(inputs, state, mask)
+        return self._run_masked(inputs, state, mask, weights)
 
-    def _run(self, inputs: torch.Tensor | PackedSequence, state: State) -> tuple[Any, State]:
+    def _run(self, inputs: torch.Tensor | PackedSequence, state: State, weights: Weights) -> tuple[Any, State]:
         """Call the cell, whose states have the form of torch's: (1, B, H), in a tuple if there are several."""
         hx: Any = None
         if state:
             hx = tuple(tensor[None].contiguous() for tensor in state)
             hx = hx if len(hx) > 1 else hx[0]
-        outputs, new = self.rnn(inputs, hx)
+        outputs, new = functional_call(self.rnn, weights, (inputs, hx)) if weights else self.rnn(inputs, hx)
         return outputs, tuple(tensor[0] for tensor in (new if isinstance(new, tuple) else (new,)))
 
     @torch.compiler.disable  # packing reads the lengths on the host, which a graph cannot capture
-    def _run_masked(self, inputs: torch.Tensor, state: State, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def _run_masked(
+        self, inputs: torch.Tensor, state: State, mask: torch.Tensor, weights: Weights
+    ) -> tuple[torch.Tensor, ...]:
         seen = mask.cumsum(1)  # (B, T): real steps up to and including t
         lengths = seen[:, -1]
         # A stable sort moves the real steps of each row to the front and keeps their order.
@@ -98,7 +171,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         compact = inputs.gather(1, order[..., None].expand_as(inputs))
         run = self._run_by_length if inputs.device.type == "cpu" else self._run_packed
         # A row without real steps is run for one step, which is undone below.
-        outputs, new = run(compact, state, lengths.clamp(min=1).cpu())  # (B, max length, H)
+        outputs, new = run(compact, state, lengths.clamp(min=1).cpu(), weights)  # (B, max length, H)
         old = _or_zeros(state, new)
         new = where_moved(lengths[:, None] > 0, new, old)
         history = torch.cat([old[0][:, None].to(outputs.dtype), outputs], dim=1)
@@ -116,15 +189,15 @@ class RecurrentLayer(GradientCheckpointingLayer):
         return torch.stack(outputs, dim=1), *state
 
     def _run_packed(
-        self, inputs: torch.Tensor, state: State, lengths: torch.Tensor
+        self, inputs: torch.Tensor, state: State, lengths: torch.Tensor, weights: Weights
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Run the first ``lengths`` (B,) steps of each row of inputs (B, T, D) in one call."""
         packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-        outputs, new = self._run(packed, state)
+        outputs, new = self._run(packed, state, weights)
         return pad_packed_sequence(outputs, batch_first=True)[0], new
 
     def _run_by_length(
-        self, inputs: torch.Tensor, state: State, lengths: torch.Tensor
+        self, inputs: torch.Tensor, state: State, lengths: torch.Tensor, weights: Weights
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Run the first ``lengths`` steps of each row, with one call for each distinct length.
 
@@ -139,7 +212,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         state = tuple(tensor[rows] for tensor in state)
         outputs, finished = [], []
         for piece, count in zip(pieces, counts.tolist(), strict=True):
-            output, state = self._run(piece[:running], state)
+            output, state = self._run(piece[:running], state, weights)
             outputs.append(nn.functional.pad(output, (0, 0, 0, 0, 0, len(rows) - running)))
             running -= count
             finished.append(tuple(tensor[running:] for tensor in state))
@@ -156,13 +229,26 @@ class DirectedLayer(nn.Module):
 
     Args:
         direction: "forward", "backward" or "bidirectional".
+        cell, input_size, hidden_size, weight_dropout, bptt_steps: of each direction, see ``RecurrentLayer``.
     """
 
-    def __init__(self, cell: str, input_size: int, hidden_size: int, direction: str) -> None:
+    def __init__(
+        self,
+        cell: str,
+        input_size: int,
+        hidden_size: int,
+        direction: str,
+        *,
+        weight_dropout: float = 0.0,
+        bptt_steps: int | None = None,
+    ) -> None:
         super().__init__()
+        make = partial(
+            RecurrentLayer, cell, input_size, hidden_size, weight_dropout=weight_dropout, bptt_steps=bptt_steps
+        )
         reads = [name for name in ("forward", "backward") if direction in (name, "bidirectional")]
-        self.forward_rnn = RecurrentLayer(cell, input_size, hidden_size) if "forward" in reads else None
-        self.backward_rnn = RecurrentLayer(cell, input_size, hidden_size) if "backward" in reads else None
+        self.forward_rnn = make() if "forward" in reads else None
+        self.backward_rnn = make() if "backward" in reads else None
 
     def forward(self, inputs: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, State]:
         """Run over inputs (B, T, D), with ``mask`` as in ``RecurrentLayer``.

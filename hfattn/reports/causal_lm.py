@@ -8,10 +8,10 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..data import EncodedDemonstrations, PackedBlocks, PackedText, TextSize, prompt_ids
+from ..data import EncodedDemonstrations, PackedBlocks, PackedText, Streams, TextSize, prompt_ids
 from ..generation import is_chat, read_prompt, sample_text, write_completions
 from ..hub import texts_to_publish
-from ..loading import max_positions
+from ..loading import max_positions, reads_backward
 from ..metrics import text_scores
 from ..training.causal_lm import EvaluatedTexts
 from ..training.sample_config import CausalSampleConfig
@@ -20,7 +20,7 @@ from .base import TrainedRun, leave_behind
 
 def report(
     run: TrainedRun,
-    train_set: PackedBlocks | EncodedDemonstrations,
+    train_set: PackedBlocks | Streams | EncodedDemonstrations,
     parts: Mapping[str, EvaluatedTexts],
     metrics: Mapping[str, Mapping[str, Any]],
     written: Mapping[str, Sequence[str]],
@@ -45,9 +45,9 @@ def report(
         {"prompt": prompt, "decoding": name, **{when: texts[i] for when, texts in written.items()}}
         for i, (prompt, name) in enumerate(pairs)
     ]
-    if isinstance(train_set, PackedBlocks):
+    if isinstance(train_set, PackedBlocks | Streams):
         windows = trainer.state.global_step * trainer.get_total_train_batch_size(trainer.args)
-        training = trainer.training_facts("tokens", windows * train_set.block)
+        training = trainer.training_facts("tokens", windows * config["data"]["max_length"])
     else:
         training = run.training_facts("tokens", train_set.tokens)
     sections: dict[str, Any] = {
@@ -63,6 +63,7 @@ def report(
             "vocabulary": len(run.tokenizer),
             "positions": max_positions(model.config),
             "chat": is_chat(model),
+            "backward": reads_backward(model.config),
         },
         "metrics": metrics,
         "training": training,
@@ -131,8 +132,12 @@ def continuations(model: Any, tokenizer: PreTrainedTokenizerBase, sample: Causal
     ]
 
 
-def data_facts(train_set: PackedBlocks | EncodedDemonstrations, stride: int | None) -> dict[str, Any]:
+def data_facts(train_set: PackedBlocks | Streams | EncodedDemonstrations, stride: int | None) -> dict[str, Any]:
     """Return the form of the data, what the loss is on, and how they become rows."""
+    if isinstance(train_set, Streams):
+        dropped = len(train_set.ids) - 1 - len(train_set) * train_set.window
+        streams = {"streams": train_set.num_streams, "dropped_tokens": dropped}
+        return {"form": "text", "loss": "all tokens", "stride": train_set.window, **streams}
     if isinstance(train_set, PackedBlocks):
         stride = stride or train_set.block
         return {"form": "text", "loss": "all tokens", "stride": stride, "dropped_tokens": train_set.dropped}

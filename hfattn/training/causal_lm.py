@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..data import (
     FORMS,
@@ -18,6 +18,7 @@ from ..data import (
     PackedText,
     PartsConfig,
     Source,
+    Streams,
     TextSize,
     form_of,
     open_rows,
@@ -34,7 +35,11 @@ from ..data.text import EMBEDDED
 from ..errors import UserError
 from ..fields import at_least, one_of
 from ..generated import GENERATED, check_generated, generated_for
+from ..loading import ModelLocation, load_model_config, reads_backward
 from ..tokenizers import TokenizerConfig, build_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, TrainingArguments
 
 
 @strict
@@ -70,6 +75,8 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
     evaluation_examples: int = at_least(1, 1000)  # number of generated examples in each of the other parts
     options: dict[str, Any] = field(default_factory=dict)  # of a generated dataset, such as {length: 256}
     max_length: int = at_least(2, 256)  # tokens that the model reads at once
+    # Read running text as parallel streams, and carry the state of the model from one window to the next.
+    stateful: bool = False
 
     def validate_options(self) -> None:
         check_generated(self.dataset, self.options, self.generated)
@@ -77,6 +84,8 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
     def validate_documents(self) -> None:
         if self.document_start is not None and not self.lines_are_texts:
             raise ValueError("document_start needs separate documents; write lines_are_texts: true, or remove it.")
+        if self.stateful and self.form not in (None, "text"):
+            raise ValueError(f"stateful is for running text; write form: text instead of {self.form}, or false.")
         if self.lines_are_texts and self.form not in (None, "text"):
             raise ValueError(f"lines_are_texts is for running text; write form: text instead of {self.form}, or false.")
 
@@ -207,7 +216,7 @@ class EvaluatedTexts(NamedTuple):
 
     examples: Documents | Demonstrations
     tokens: PackedText | EncodedDemonstrations
-    dataset: PackedBlocks | EncodedDemonstrations
+    dataset: PackedBlocks | Streams | EncodedDemonstrations
 
     @property
     def size(self) -> TextSize:
@@ -228,28 +237,79 @@ def check_text(data: CausalDataConfig, written: int, max_tokens: int | None) -> 
         raise UserError("All windows have the same length; write training.per_device_train_batch_size, not max_tokens.")
 
 
+def check_stride(data: CausalDataConfig, stride: int | None) -> None:
+    """Check that the windows of an evaluation, which begin ``stride`` tokens apart, leave no token out.
+
+    Raises:
+        UserError: they do, or the state of the model makes their overlap superfluous.
+    """
+    if stride is not None and stride > data.max_length:
+        raise UserError(f"evaluation.stride {stride} skips tokens; write at most data.max_length, {data.max_length}.")
+    if stride is not None and data.stateful:
+        raise UserError("data.stateful reads each token once, after all that precede it; remove evaluation.stride.")
+
+
+def check_state(data: CausalDataConfig, model: "PreTrainedModel", arguments: "TrainingArguments") -> None:
+    """Check that a model has a state for ``data.stateful``, which is carried from window to window.
+
+    Raises:
+        UserError: it has none, or one process trains on several GPUs.
+    """
+    if not data.stateful:
+        return
+    from ..models import CharRNNForCausalLM, VaswaniForCausalLM
+
+    if not isinstance(model, CharRNNForCausalLM | VaswaniForCausalLM):
+        raise UserError(
+            f"data.stateful carries a recurrent state, and {type(model).__name__} has none; write false, or "
+            "model.model_type: char_rnn."
+        )
+    if arguments.n_gpu > 1:
+        raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
+
+
+def predicts_previous(model: PreTrainedConfig | ModelLocation) -> bool:
+    """Return whether a model predicts the previous token instead of the next, by its configuration or its location."""
+    return reads_backward(load_model_config(model) if isinstance(model, ModelLocation) else model)
+
+
 def encode_parts(
     data: CausalDataConfig,
     parts: Mapping[str, Documents | Demonstrations],
     tokenizer: PreTrainedTokenizerBase,
     stride: int | None,
-) -> tuple[PackedBlocks | EncodedDemonstrations, dict[str, EvaluatedTexts]]:
+    arguments: "TrainingArguments",
+    backward: bool = False,
+) -> tuple[PackedBlocks | Streams | EncodedDemonstrations, dict[str, EvaluatedTexts]]:
     """Return the training examples, and each part with the rows in which it is evaluated.
 
-    Running text becomes a stream of tokens in windows. Of demonstrations, each is an example.
+    Running text becomes a stream of tokens in windows, or with ``data.stateful`` several parallel streams. Of
+    demonstrations, each is an example.
 
     Args:
         data: the section ``data``.
         parts: the examples of each part.
         tokenizer: the model's tokenizer.
         stride: tokens between the starts of two windows in evaluation; None: the length of a window.
+        arguments: the training arguments, with the rows of a batch.
+        backward: whether the model predicts the previous token.
 
     Raises:
-        UserError: a stride is given and the data have no windows, or a part cannot be encoded.
+        UserError: a stride is given and the data have no windows, a part cannot be encoded, or the examples have no
+            place for a state or for reading backward.
     """
     texts = {part: examples for part, examples in parts.items() if isinstance(examples, Documents)}
     if texts:
-        packed = {part: pack([item.text for item in documents], tokenizer) for part, documents in texts.items()}
+        packed = {
+            part: pack([item.text for item in documents], tokenizer, backward) for part, documents in texts.items()
+        }
+        if data.stateful:
+            rows = arguments.eval_batch_size * arguments.world_size
+            train_rows = arguments.train_batch_size * arguments.world_size
+            return Streams(packed["train"].ids, data.max_length, train_rows), {
+                part: EvaluatedTexts(texts[part], text, Streams(text.ids, data.max_length, rows, keep_tail=True))
+                for part, text in packed.items()
+            }
         step = data.max_length if stride is None else stride
         return PackedBlocks(packed["train"].ids, data.max_length), {
             part: EvaluatedTexts(texts[part], text, PackedBlocks(text.ids, data.max_length, step))
@@ -257,6 +317,9 @@ def encode_parts(
         }
     if stride is not None:
         raise UserError("evaluation.stride is for windows of running text, and each example is read once; remove it.")
+    if data.stateful or backward:
+        name = "data.stateful" if data.stateful else "model.direction: backward"
+        raise UserError(f"{name} is for running text, and the data are prompts and completions or messages; remove it.")
     shown = {part: examples for part, examples in parts.items() if isinstance(examples, Demonstrations)}
     encoded = {part: EncodedDemonstrations(examples, tokenizer, data.max_length) for part, examples in shown.items()}
     train_set = encoded["train"].packed() if data.packing else encoded["train"]

@@ -1,4 +1,4 @@
-"""Fine-tuning of all weights, of low-rank updates, or of the head alone, with a learning rate for each layer."""
+"""Fine-tuning of all weights, low-rank updates, or the head alone; lower layers may learn later and more slowly."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..extras import require
 from ..hub_access import model_folder
 from ..loading import BaseModel, Loaded, ModelLocation, base_facts, base_model_name, commit_of, load_model, with_adapter
-from .trainer import ReliableTrainer
+from .trainer import ReliableTrainer, StatefulTrainer
 from .tuning_config import TuningConfig, alone_field
 
 ADAPTER = "adapter"  # subfolder of the run folder
@@ -144,19 +144,27 @@ def layer_depths(model: PreTrainedModel) -> dict[str, int]:
     """Return the distance of each parameter from the head, in layers.
 
     The head and everything after the last layer have 0, the last layer 1, the first of n layers n, and what comes
-    before it (embeddings) n + 1.
+    before it (embeddings) n + 1. An embedding that is tied to the output layer is part of the head.
+
+    Raises:
+        UserError: the model has no stack of layers.
     """
     body = model.base_model
     stacks = {name: module for name, module in body.named_modules() if isinstance(module, nn.ModuleList)}
     if not stacks:
-        raise UserError("tuning.layer_decay needs a model with a stack of layers; write 1.")
+        raise UserError(
+            "tuning.layer_decay and tuning.gradual_unfreezing need a model with a stack of layers; write 1 and false."
+        )
     name = max(stacks, key=lambda each: len(stacks[each]))
     layers = len(stacks[name])
     prefix = "" if body is model else f"{model.base_model_prefix}."
     inside = f"{prefix}{name}."
     depths, behind = {}, False
-    for parameter, _ in model.named_parameters():
-        if parameter.startswith(inside):
+    output = model.get_output_embeddings()
+    for parameter, tensor in model.named_parameters():
+        if output is not None and tensor is output.weight:
+            depths[parameter] = 0
+        elif parameter.startswith(inside):
             behind = True
             depths[parameter] = layers - int(parameter.removeprefix(inside).split(".")[0])
         else:
@@ -181,9 +189,15 @@ class FineTuningTrainer(ReliableTrainer):
         self, *args: Any, source: BaseModel | None, loaded: Loaded, tuning: TuningConfig, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
+        if tuning.gradual_unfreezing and (self.args.world_size > 1 or self.is_fsdp_enabled or self.args.n_gpu > 1):
+            raise UserError(
+                "tuning.gradual_unfreezing changes which weights have a gradient, which needs one process and "
+                "one device; write false, or launch one process."
+            )
         self.source, self.tuning = source, tuning
         self._merged = source is None or is_merged(source, loaded, tuning)
         self._class = type(loaded.model)
+        self._trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Create the optimizer of ``Trainer``, with ``layer_decay`` between the learning rates of successive layers."""
@@ -198,6 +212,15 @@ class FineTuningTrainer(ReliableTrainer):
             ]
         return optimizer
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Freeze the layers that are further from the head than the number of epochs before this one."""
+        super().begin_epoch(epoch)
+        if self.tuning.gradual_unfreezing:
+            depths = self._depths()
+            for name, parameter in self._parameters().items():
+                if name in self._trained:
+                    parameter.requires_grad_(depths[name] <= epoch)
+
     def _parameters(self) -> dict[str, nn.Parameter]:
         return dict(self.model.named_parameters())
 
@@ -210,6 +233,8 @@ class FineTuningTrainer(ReliableTrainer):
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         output = super().train(*args, **kwargs)
+        for name in self._trained:  # gradual unfreezing may not have reached all layers
+            self._parameters()[name].requires_grad_(True)
         if self.tuning.method == "lora" and self.is_world_process_zero():
             assert self.source is not None
             for config in self.model.peft_config.values():
@@ -257,6 +282,10 @@ class FineTuningTrainer(ReliableTrainer):
         dtype = torch.float32 if self.source is None else getattr(torch, self.source.dtype)
         super().save_whole(convert(model, dtype), folder)
         convert(model, torch.float32)
+
+
+class StatefulFineTuningTrainer(StatefulTrainer, FineTuningTrainer):
+    """A ``FineTuningTrainer`` that carries the state of the model from batch to batch."""
 
 
 def _save_head(model: PreTrainedModel, folder: Path) -> None:

@@ -4,6 +4,9 @@ t is the number of the update, counted from 1; lr is ``training.learning_rate``.
 
 - ``noam`` (Vaswani et al. 2017, section 5.3, equation 3): lr · d^-0.5 · min(t^-0.5, t · warmup^-1.5), where d is the
   model's ``hidden_size``. In the paper lr = 1.
+- ``slanted_triangular`` (Howard & Ruder 2018, section 3.2, equation 3): lr · (1 + p (ratio - 1)) / ratio, where
+  p = t / cut for t < cut = floor(T · cut_fraction), else 1 - (t - cut) / (cut · (1 / cut_fraction - 1)); T is the
+  number of updates.
 - ``tfixup`` (Huang et al. 2020, section 5): lr · sqrt(P / (P + t - 1)), so that the first update has the full rate.
 - Warm-up factors (Ma & Yarats 2019) that multiply the rate of ``training.lr_scheduler_type``: ``linear_warmup``
   min(1, t / tau) and ``exponential_warmup`` 1 - exp(-t / tau); ``untuned_linear`` takes tau = 2 / (1 - beta2), and
@@ -20,12 +23,13 @@ from huggingface_hub.dataclasses import strict
 from torch.optim.lr_scheduler import LambdaLR
 
 from ..errors import UserError
-from ..fields import at_least, one_of
+from ..fields import at_least, number, one_of
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-WHOLE = ("noam", "tfixup")  # schedules that set the rate of every update
+SLANTED = "slanted_triangular"
+WHOLE = ("noam", "tfixup", SLANTED)  # schedules that set the rate of every update
 TUNED = ("linear_warmup", "exponential_warmup")
 UNTUNED = ("untuned_linear", "untuned_exponential")
 SCHEDULES = (*WHOLE, *TUNED, *UNTUNED)
@@ -39,9 +43,16 @@ class ScheduleConfig:
     name: str | None = one_of(SCHEDULES, None)
     warmup_steps: int | None = at_least(1, None)  # noam: null is 4000, as in the paper; other warm-ups: tau
     decay_steps: int | None = at_least(1, None)  # P of tfixup; null is 4000
+    cut_fraction: float | None = number(None, above=0, below=1)  # of slanted_triangular; null is 0.1, as in the paper
+    ratio: float | int | None = number(None, above=1)  # highest by lowest rate of slanted_triangular; null is 32
 
     def validate_steps(self) -> None:
-        for field, names in (("warmup_steps", ("noam", *TUNED)), ("decay_steps", ("tfixup",))):
+        for field, names in (
+            ("warmup_steps", ("noam", *TUNED)),
+            ("decay_steps", ("tfixup",)),
+            ("cut_fraction", (SLANTED,)),
+            ("ratio", (SLANTED,)),
+        ):
             if getattr(self, field) is not None and self.name not in names:
                 raise ValueError(f"{field} is for {', '.join(names)}, and name is {self.name}; remove it.")
         if self.name in TUNED and self.warmup_steps is None:
@@ -79,6 +90,17 @@ def tfixup(step: int, decay_steps: int) -> float:
     return math.sqrt(decay_steps / (decay_steps + step - 1))
 
 
+def slanted_triangular(step: int, num_steps: int, cut_fraction: float = 0.1, ratio: float = 32) -> float:
+    """Return the factor of the learning rate at update ``step`` of ``num_steps`` (Howard & Ruder 2018, equation 3).
+
+    Two cases that the paper leaves open: the cut is at least one update, and since it is rounded down, p would end
+    below 0, where it is 0 here.
+    """
+    cut = max(1, math.floor(num_steps * cut_fraction))
+    p = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / cut_fraction - 1))
+    return (1 + max(p, 0.0) * (ratio - 1)) / ratio
+
+
 def linear_warmup(step: int, tau: float) -> float:
     """Return the linear warm-up factor at update ``step``."""
     return min(1.0, step / tau)
@@ -113,6 +135,9 @@ def make_scheduler(
     if schedule.name == "tfixup":
         decay_steps = schedule.decay_steps or 4000
         return LambdaLR(optimizer, lambda done: tfixup(done + 1, decay_steps))
+    if schedule.name == SLANTED:
+        shape = {"cut_fraction": schedule.cut_fraction or 0.1, "ratio": schedule.ratio or 32}
+        return LambdaLR(optimizer, lambda done: slanted_triangular(done + 1, num_training_steps, **shape))
     if schedule.warmup_steps is not None:
         tau: float = schedule.warmup_steps
     else:

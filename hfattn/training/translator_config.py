@@ -66,6 +66,10 @@ class TranslatorConfig(PretrainedOrScratchConfig):
             raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
         if self.tuning.layer_decay != 1:
             raise UserError("tuning.layer_decay is for one stack of layers, and an encoder-decoder has two; write 1.")
+        if self.tuning.gradual_unfreezing:
+            raise UserError(
+                "tuning.gradual_unfreezing is for one stack of layers, and an encoder-decoder has two; write false."
+            )
         if (field := alone_field(self.pretrained, self.tuning)) is not None:
             raise UserError(
                 f"{field} saves updates alone, which have no place for the language and the search of a translator; "

@@ -23,6 +23,9 @@ class TuningConfig:
     lora_dropout: float = number(0.0, least=0, below=1)  # dropout on the input of the updates
     target_modules: list[str] | None = None  # last names of the updated layers; null: all linear layers of the body
     layer_decay: float = number(1.0, above=0, most=1)  # factor of the learning rate from each layer to the one below
+    # Train the head alone in the first epoch, and one more layer from the top in each following epoch (Howard & Ruder
+    # 2018, section 3.3).
+    gradual_unfreezing: bool = False
     # Of method lora: true saves the whole model, with the updates merged; false saves the updates and a new head alone,
     # which need their base model from the Hub. null: false if model.name is on the Hub and programs can load the model
     # with its head, tokens and code in this way, and true otherwise.
@@ -35,6 +38,8 @@ class TuningConfig:
             raise ValueError("merge applies to method lora; write method: lora, or remove it.")
         if self.method == "head_only" and self.layer_decay != 1:
             raise ValueError("layer_decay has no effect with method head_only; write 1, or another method.")
+        if self.method == "head_only" and self.gradual_unfreezing:
+            raise ValueError("gradual_unfreezing has no effect with method head_only; write false, or another method.")
 
 
 @strict
@@ -71,10 +76,14 @@ def check_tuning(source: BaseModel | None, tuning: TuningConfig) -> None:
         tuning: the section ``tuning``.
 
     Raises:
-        UserError: frozen or imprecise weights would be trained, or an adapter would name a base model or be merged into
-            one that nobody else has.
+        UserError: a model from scratch would be unfrozen layer by layer, frozen or imprecise weights would be trained,
+            or an adapter would name a base model or be merged into one that nobody else has.
     """
     if source is None:
+        if tuning.gradual_unfreezing:
+            raise UserError(
+                "tuning.gradual_unfreezing trains a pretrained model (model.name) from its head down; write false."
+            )
         return
     if source.base_model is not None and model_folder(source.name) is None:
         raise UserError("model.base_model is for a local folder, and model.name is an id on the Hub; remove it.")

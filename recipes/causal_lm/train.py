@@ -43,6 +43,7 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     SampleCallback,
+    StatefulFineTuningTrainer,
     finishing,
     load_config,
     parse_command,
@@ -53,7 +54,15 @@ from hfattn.training import (
     tuning_facts,
 )
 from hfattn.training.causal_lm import CausalDataConfig as DataConfig
-from hfattn.training.causal_lm import check_text, encode_parts, learned_tokenizer, with_chat_template
+from hfattn.training.causal_lm import (
+    check_state,
+    check_stride,
+    check_text,
+    encode_parts,
+    learned_tokenizer,
+    predicts_previous,
+    with_chat_template,
+)
 from hfattn.training.config import build_section
 from hfattn.training.sample_config import CausalSampleConfig
 
@@ -95,9 +104,7 @@ def validate(config: Config) -> None:
     """
     check_language_model(config.publish)
     config.check_training()
-    stride, length = config.evaluation.stride, config.data.max_length
-    if stride is not None and stride > length:
-        raise UserError(f"evaluation.stride {stride} skips tokens; write at most data.max_length, {length}.")
+    check_stride(config.data, config.evaluation.stride)
     if config.pretrained:
         if config.tokenizer:
             raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
@@ -106,7 +113,7 @@ def validate(config: Config) -> None:
         raise UserError(
             f"A model from scratch trains all weights; write tuning.method: full, not {config.tuning.method}."
         )
-    check_positions(own_config(config, vocab_size=1 << 20), length)
+    check_positions(own_config(config, vocab_size=1 << 20), config.data.max_length)
     build_section(TokenizerConfig if "kind" in config.tokenizer else TokenizerLocation, config.tokenizer, "tokenizer.")
 
 
@@ -156,7 +163,8 @@ def main(command: RecipeCommand) -> None:
     assert tokenizer is not None
     if isinstance(parts["train"], Documents):
         check_text(data, config.evaluation.written, config.max_tokens)
-    train_set, encoded = encode_parts(data, parts, tokenizer, config.evaluation.stride)
+    backward = predicts_previous(pretrained or own_config(config, vocab_size=1 << 20))
+    train_set, encoded = encode_parts(data, parts, tokenizer, config.evaluation.stride, arguments, backward)
     evaluation_sets = {part: texts.dataset for part, texts in encoded.items() if part != "train"}
 
     # Model
@@ -172,6 +180,7 @@ def main(command: RecipeCommand) -> None:
     check_model(loaded.model, tokenizer, data.max_length)
     name = config.model.get("name", "The model")
     check_causal(loaded.model, name)
+    check_state(data, loaded.model, arguments)
     known_ends = loaded.model.generation_config.eos_token_id
     if isinstance(train_set, EncodedDemonstrations):
         if data.packing:
@@ -184,7 +193,7 @@ def main(command: RecipeCommand) -> None:
 
     # Training
 
-    trainer = FineTuningTrainer(
+    trainer = (StatefulFineTuningTrainer if data.stateful else FineTuningTrainer)(
         model,
         arguments,
         data_collator=train_set.collate,
