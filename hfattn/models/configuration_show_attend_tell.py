@@ -42,8 +42,9 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
             estimator of ``attention_distribution_options`` is then "straight_through", or "score_function" for
             REINFORCE. In evaluation, hard attention selects the largest weight.
         word_detection: weight of a loss that the annotations alone have: a linear layer says of each word whether it is
-            in the caption, by its largest logit of all annotations (Oquab et al. 2015, section 3). So a CNN from scratch
-            learns to recognize things at their place before the decoder can describe them. 0 leaves the layer out.
+            in the caption, by its largest logit of all annotations (Oquab et al. 2015, section 3). So a CNN from
+            scratch learns to recognize things at their place before the decoder can describe them. 0 leaves the layer
+            out.
         reinforce_weight: λ_r of REINFORCE (eq. 12).
         entropy_weight: λ_e of the entropy of the attention, which is maximized (eq. 12).
         baseline_decay: decay of the moving baseline, b_k = 0.9 b_{k-1} + 0.1 log p(y | s_k, a).
