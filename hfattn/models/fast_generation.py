@@ -94,9 +94,11 @@ class FastGenerationMixin(GenerationMixin):
 
     Attributes:
         fast_generation: whether to use the lean steps; set it to False to turn them off.
+        continues_caches: whether lean steps can continue from a cache of the caller.
     """
 
     fast_generation: bool = True
+    continues_caches: bool = True
 
     def lean_reason(self) -> str | None:
         """Return why this model cannot generate in lean steps, in a few words, or None if it can."""
@@ -125,6 +127,8 @@ class FastGenerationMixin(GenerationMixin):
             return f"the weights are {self.dtype}"
         if torch.is_autocast_enabled(self.device.type):
             return "autocast is on"
+        if len(set(vars(self).get("hf_device_map", {}).values())) > 1:
+            return "the weights are on several devices"
         return self.lean_reason()
 
     def generate(
@@ -142,13 +146,16 @@ class FastGenerationMixin(GenerationMixin):
         return super().generate(inputs, generation_config, *args, custom_generate=custom_generate, **kwargs)
 
     def _may_be_fast(self, generation_config: Any, kwargs: Mapping[str, Any]) -> bool:
-        settings = [vars(each) for each in (generation_config, self.generation_config) if each is not None]
+        given = {} if generation_config is None else generation_config.to_dict()
+        settings = (kwargs, given, self.generation_config.to_dict())
 
         def asked(name: str) -> Any:
-            return next((each[name] for each in (kwargs, *settings) if each.get(name) is not None), None)
+            return next((each[name] for each in settings if each.get(name) is not None), None)
 
         several = torch.distributed.is_available() and torch.distributed.is_initialized()
         beams_in_stream = kwargs.get("streamer") is not None and (asked("num_beams") or 1) > 1
+        if kwargs.get("past_key_values") is not None and not self.continues_caches:
+            return False
         return not (several or beams_in_stream or any(map(asked, _OF_TRANSFORMERS)) or self.why_not_fast())
 
 
@@ -182,8 +189,8 @@ class LeanLinear:
 
 
 def unhooked(*modules: nn.Module) -> bool:
-    """Return whether nothing is called with these modules: no hooks, as of offloading, and no other ``forward``."""
-    return not any(each._forward_hooks or each._forward_pre_hooks or "forward" in vars(each) for each in modules)
+    """Return whether no hooks are called with these modules."""
+    return not any(each._forward_hooks or each._forward_pre_hooks for each in modules)
 
 
 def _decode(

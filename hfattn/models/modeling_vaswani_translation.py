@@ -98,6 +98,8 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
             encoder_attentions=outputs.encoder_attentions,
         )
 
+    continues_caches = False  # which may be of another kind than the one that generate() makes
+
     def lean_reason(self) -> str | None:
         return lean_reason(self.model.decoder) if unhooked(self, self.model) else "the model has hooks"
 
