@@ -16,6 +16,7 @@ def doctor() -> None:
     print(f"{'python':20}{platform.python_version()}")
     print(f"{'hfattn':20}{version('hfattn')}")
     print(f"{'accelerator':20}{_accelerator()}")
+    print(f"{'generation':20}in lean steps where a model can; model.why_not_fast() says why not (docs/speed.md)")
     wanting: dict[str, list[str]] = {}
     for line in requires("hfattn") or []:
         requirement = Requirement(line)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import set_seed
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList, set_seed
 from transformers.generation.streamers import BaseStreamer
 
 V = 12
@@ -102,6 +102,37 @@ def log_probability(model: Any, inputs: Inputs, row: int, sequence: torch.Tensor
     return scores.gather(1, written[:, None]).sum().item(), len(written)
 
 
+class Rising(LogitsProcessor):
+    """Make the tokens unlikely that are not after the last one, and count the calls."""
+
+    calls = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        before = torch.arange(scores.shape[1]) <= input_ids[:, -1:]
+        return scores - 3 * before
+
+
+class Twice(StoppingCriteria):
+    """End a text in which its last token was written before, and count the calls."""
+
+    calls = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        self.calls += 1
+        assert scores is None
+        return (input_ids[:, :-1] == input_ids[:, -1:]).sum(1) > 1
+
+
+MODES: list[dict[str, Any]] = [
+    {"do_sample": False},
+    {"do_sample": False, "min_new_tokens": 4, "repetition_penalty": 1.4, "return_dict_in_generate": True},
+    {"do_sample": True, "top_k": 0, "temperature": 0.7, "num_return_sequences": 2},
+    {"num_beams": 3, "do_sample": False, "num_return_sequences": 2, "length_penalty": 0.5, "no_repeat_ngram_size": 2},
+    {"num_beams": 2, "do_sample": True, "top_k": 5, "early_stopping": True},
+]
+
+
 class Collected(BaseStreamer):
     def __init__(self) -> None:
         self.values: list[int] = []
@@ -114,22 +145,35 @@ class Collected(BaseStreamer):
         self.ended = True
 
 
+# Lean steps, and the loop of transformers, for the models that have both.
+both_ways = pytest.mark.parametrize("lean", [True, False], ids=["lean", "loop"])
+
+
+def made(make: Make, lean: bool, **fields: object) -> Any:
+    """Make a model that takes lean steps, or not."""
+    model = make(**fields)
+    model.fast_generation = lean
+    return model
+
+
 class GenerationTests:
     lengths = [2, 5, 3]
 
     def batch(self, lengths: list[int] | None = None, vocab_size: int = V) -> Inputs:
         return texts(lengths or self.lengths, vocab_size)
 
-    def test_greedy(self, make: Make) -> None:
-        model, inputs = make(), self.batch()
+    @both_ways
+    def test_greedy(self, make: Make, lean: bool) -> None:
+        model, inputs = made(make, lean), self.batch()
         expected = literal(model, inputs, 20, lambda scores: scores.argmax(-1))
         for use_cache in (True, False):
             generated = model.generate(**inputs, max_new_tokens=20, do_sample=False, use_cache=use_cache)
             assert torch.equal(generated, expected)
 
     @pytest.mark.parametrize("options", [{}, {"temperature": 0.3}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.7}])
-    def test_sampling(self, make: Make, options: dict[str, float]) -> None:
-        model, inputs = make(), self.batch()
+    @both_ways
+    def test_sampling(self, make: Make, options: dict[str, float], lean: bool) -> None:
+        model, inputs = made(make, lean), self.batch()
         set_seed(5)
         expected = literal(model, inputs, 20, draw(**options))
         for use_cache in (True, False):
@@ -179,8 +223,9 @@ class GenerationTests:
         expected = max(itertools.product(range(5), repeat=steps), key=probability)
         assert best[0, -steps:].tolist() == list(expected)
 
-    def test_num_return_sequences_draws_independent_rows(self, make: Make) -> None:
-        model, inputs = make(), self.batch()
+    @both_ways
+    def test_num_return_sequences_draws_independent_rows(self, make: Make, lean: bool) -> None:
+        model, inputs = made(make, lean), self.batch()
         set_seed(7)
         drawn = model.generate(**inputs, max_new_tokens=10, do_sample=True, top_k=0, num_return_sequences=3)
         set_seed(7)
@@ -188,8 +233,9 @@ class GenerationTests:
         assert torch.equal(drawn, literal(model, repeated, 10, draw()))
 
     @pytest.mark.parametrize("num_beams", [1, 3])
-    def test_a_padded_batch_equals_its_rows_alone(self, make: Make, num_beams: int) -> None:
-        model, inputs = make(), self.batch()
+    @both_ways
+    def test_a_padded_batch_equals_its_rows_alone(self, make: Make, num_beams: int, lean: bool) -> None:
+        model, inputs = made(make, lean), self.batch()
         options = {"max_new_tokens": 10, "do_sample": False, "num_beams": num_beams}
         batch = model.generate(**inputs, **options)
         start = prompt(model, inputs).shape[1]
@@ -201,8 +247,9 @@ class GenerationTests:
             filler = EOS if num_beams > 1 and not model.config.is_encoder_decoder else PAD
             assert set(batch[row, start + len(alone) :].tolist()) <= {filler}
 
-    def test_rows_end_at_the_end_token(self, make: Make) -> None:
-        model, inputs = make(eos_token_id=None), self.batch()
+    @both_ways
+    def test_rows_end_at_the_end_token(self, make: Make, lean: bool) -> None:
+        model, inputs = made(make, lean, eos_token_id=None), self.batch()
         free = model.generate(**inputs, max_new_tokens=20, do_sample=False)
         start = prompt(model, inputs).shape[1]
         end = int(free[0, start + 3])
@@ -211,11 +258,33 @@ class GenerationTests:
         assert stopped[0, : position + 1].tolist() == free[0, : position + 1].tolist()
         assert not stopped[0, position + 1 :].any()
 
-    def test_streamer_receives_the_text_token_by_token(self, make: Make) -> None:
-        model, inputs, streamer = make(), row_of(self.batch(), 1), Collected()
+    @both_ways
+    def test_streamer_receives_the_text_token_by_token(self, make: Make, lean: bool) -> None:
+        model, inputs, streamer = made(make, lean), row_of(self.batch(), 1), Collected()
         generated = model.generate(**inputs, max_new_tokens=10, do_sample=False, streamer=streamer)
         assert streamer.values == generated[0].tolist()
         assert streamer.ended
+
+    @pytest.mark.parametrize("options", MODES)
+    def test_lean_steps_equal_the_loop_of_transformers(self, make: Make, options: dict[str, Any]) -> None:
+        """With processors and criteria of the caller, which are called as often."""
+        written, calls = [], []
+        for lean in (True, False):
+            model, inputs = made(make, lean), self.batch()
+            processor, criterion = Rising(), Twice()
+            set_seed(3)
+            ids = model.generate(
+                **inputs,
+                **options,
+                max_new_tokens=12,
+                logits_processor=LogitsProcessorList([processor]),
+                stopping_criteria=StoppingCriteriaList([criterion]),
+            )
+            written.append(ids if isinstance(ids, torch.Tensor) else ids.sequences)
+            calls.append((processor.calls, criterion.calls))
+        assert torch.equal(*written)
+        assert calls[0] == calls[1]
+        assert calls[0][0] > 1
 
     def test_max_length_counts_the_prompt(self, make: Make) -> None:
         model, inputs = make(eos_token_id=None), self.batch()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import efficient_attention, harness
+from benchmarks import efficient_attention, generation, harness
 from benchmarks.__main__ import benchmarks
 from benchmarks.harness import (
     Benchmark,
@@ -148,3 +148,17 @@ def test_the_patterns_of_efficient_attention_are_right(monkeypatch: pytest.Monke
         group.check()
         for function in group.functions.values():
             function()
+
+
+def test_the_page_of_speed_has_the_tables_of_the_record() -> None:
+    benchmark = generation.BENCHMARK
+    record = Record.read(benchmark.path)
+    assert written(benchmark) == benchmark.report(record), "run python -m benchmarks generation --write"
+    assert set(record.columns) == set(benchmark.tables) == set(generation.TITLES)
+
+
+def test_marian_with_the_weights_of_a_transformer_writes_the_same_text() -> None:
+    torch.manual_seed(0)
+    first = next(generation.transformer(CPU))
+    first.check()
+    assert list(first.functions) == [generation.MARIAN, generation.LOOP, generation.LEAN]

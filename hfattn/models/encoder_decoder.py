@@ -57,13 +57,18 @@ class PaddedBeams:
     """Mixin for ``GenerationMixin`` that pads the hypotheses of a beam search with the padding token."""
 
     def _beam_search(self, input_ids: torch.Tensor, *args: Any, generation_config: Any, **kwargs: Any) -> Any:
-        """Pad with the padding token: transformers takes an id of 0 for none, and pads with the end token."""
         outputs = super()._beam_search(input_ids, *args, generation_config=generation_config, **kwargs)  # type: ignore[misc]
-        written = (outputs if isinstance(outputs, torch.Tensor) else outputs.sequences)[:, input_ids.shape[1] :]
+        self.pad_beams(
+            outputs if isinstance(outputs, torch.Tensor) else outputs.sequences, input_ids, generation_config
+        )
+        return outputs
+
+    def pad_beams(self, sequences: torch.Tensor, input_ids: torch.Tensor, generation_config: Any) -> None:
+        """Pad with the padding token: transformers takes an id of 0 for none, and pads with the end token."""
+        written = sequences[:, input_ids.shape[1] :]
         if (ends := generation_config._eos_token_tensor) is not None:
             ended = torch.isin(written[:, :-1], ends).cumsum(1) > 0
             written[:, 1:].masked_fill_(ended, generation_config._pad_token_tensor)
-        return outputs
 
 
 def shift_right(labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:

@@ -15,6 +15,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_bahdanau import BahdanauConfig
 from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
+from .fast_generation import FastGenerationMixin, Steps, unhooked
 from .pipeline_attn_translation import TranslationMixin
 from .recurrent_decoder import (
     BahdanauDecoder,
@@ -23,6 +24,7 @@ from .recurrent_decoder import (
     as_encoder_output,
     embed,
 )
+from .recurrent_decoder_steps import DecoderSteps, lean_reason
 from .recurrent_layers import DirectedLayer, real_steps
 
 
@@ -159,7 +161,9 @@ class BahdanauModel(BahdanauPreTrainedModel):
         )
 
 
-class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel, RecurrentGenerationMixin):
+class BahdanauForConditionalGeneration(
+    TranslationMixin, BahdanauPreTrainedModel, FastGenerationMixin, RecurrentGenerationMixin
+):
     """Translation model: p(y_i | y_1, ..., y_{i-1}, x) from the decoder's output by a linear layer and a softmax."""
 
     def __init__(self, config: BahdanauConfig) -> None:
@@ -242,6 +246,13 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
             encoder_last_hidden_state=outputs.encoder_last_hidden_state,
             encoder_hidden_states=outputs.encoder_hidden_states,
         )
+
+    def lean_reason(self) -> str | None:
+        return lean_reason(self.model.decoder) if unhooked(self, self.model) else "the model has hooks"
+
+    def lean_steps(self, outputs: Any, attention_mask: torch.Tensor | None, num_beams: int) -> Steps:
+        annotations, decoder = outputs.encoder_last_hidden_state, self.model.decoder
+        return DecoderSteps(decoder, self.lm_head, outputs.past_key_values, annotations, attention_mask, num_beams)
 
 
 BahdanauModel.register_for_auto_class("AutoModel")

@@ -17,9 +17,13 @@ from transformers.utils.output_capturing import capture_outputs
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin, check_recurrent
 from .classifier_output import PooledClassifierOutput
 from .configuration_char_rnn import CharRNNConfig
+from .fast_generation import FastGenerationMixin, LeanLinear, Steps, unhooked
 from .pooled_classifier import classification_loss, make_classifier, pool_steps
 from .recurrent_cells import RecurrentCell, State, find_cell
 from .recurrent_layers import RecurrentLayer, RowDropout, SequenceDropout, real_steps
+from .recurrent_steps import RecurrentSteps, are_plain, cells_of
+
+_LARGEST_TABLE = 1024  # symbols; with more, the table takes longer to make than a short text
 
 
 class CharRNNPreTrainedModel(PreTrainedModel):
@@ -140,7 +144,7 @@ class CharRNNModel(CharRNNPreTrainedModel):
         return [layer.chunk(self.num_states, dim=-1) for layer in layers]
 
 
-class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
+class CharRNNForCausalLM(CharRNNPreTrainedModel, FastGenerationMixin, RecurrentGenerationMixin):
     """Language model: logits of the next character by a linear layer over h_t (o_t = h_t W_o + b_o)."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
@@ -197,6 +201,40 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
         return CausalLMOutputWithPast(
             loss=loss, logits=logits, past_key_values=outputs.past_key_values, hidden_states=outputs.hidden_states
         )
+
+    def lean_reason(self) -> str | None:
+        model = self.model
+        plain = unhooked(self, model, model.embed_tokens) and are_plain(model.layers)
+        if plain and type(model.embed_tokens) is nn.Embedding:
+            return None
+        return "a module of the model has hooks or adapters"
+
+    def lean_steps(self, outputs: Any, attention_mask: torch.Tensor | None, num_beams: int) -> Steps:
+        return CharRNNSteps(self, outputs.past_key_values)
+
+
+class CharRNNSteps(RecurrentSteps):
+    """One step of all layers, from a table of x_t W_x + b for each symbol if the vocabulary is small.
+
+    Args:
+        model: the model.
+        cache: its cache after the prompt.
+    """
+
+    def __init__(self, model: CharRNNForCausalLM, cache: RecurrentCache) -> None:
+        cells = cells_of(model.model.layers)
+        super().__init__(cache, cells)
+        self.output, self.embed_tokens = LeanLinear(model.lm_head), model.model.embed_tokens
+        self.table: torch.Tensor | None = None
+        if self.embed_tokens.num_embeddings <= _LARGEST_TABLE:
+            self.table = cells[0].project(self.embed_tokens.weight)  # (V, G H)
+
+    def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            gates = self.projects[0](self.embed_tokens(tokens))
+        else:
+            gates = self.table.index_select(0, tokens)
+        return self.output(self.advance(gates))
 
 
 class CharRNNForSequenceClassification(CharRNNPreTrainedModel):

@@ -4,10 +4,10 @@ Shapes: B batch, S steps of the source, T steps of the target, H hidden width, V
 """
 
 import copy
+from typing import Any
 
 import torch
 from torch import nn
-from transformers import GenerationMixin
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.processing_utils import Unpack
@@ -15,11 +15,13 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_vaswani import VaswaniConfig
 from .encoder_decoder import shift_right
+from .fast_generation import FastGenerationMixin, Steps, unhooked
 from .modeling_vaswani import VaswaniModel, VaswaniPreTrainedModel, penalized, share_of_batch
 from .pipeline_attn_translation import TranslationMixin
+from .vaswani_steps import VaswaniSteps, lean_reason
 
 
-class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, GenerationMixin):
+class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, FastGenerationMixin):
     """Encoder-decoder: P(y_t | y_<t, x) through a linear layer and a softmax (section 3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
@@ -95,6 +97,15 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
         )
+
+    continues_caches = False  # which may be of another kind than the one that generate() makes
+
+    def lean_reason(self) -> str | None:
+        return lean_reason(self.model.decoder) if unhooked(self, self.model) else "the model has hooks"
+
+    def lean_steps(self, outputs: Any, attention_mask: torch.Tensor | None, num_beams: int) -> Steps:
+        mask = self.model.encoder.output_mask(attention_mask)
+        return VaswaniSteps(self.model.decoder, self.lm_head, outputs.past_key_values, mask, num_beams)
 
 
 VaswaniForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
