@@ -183,7 +183,7 @@ def load_sentence_encoder(name: str) -> SentenceEncoder:
     if modules is None:
         raise UserError(
             f"{name} has no {MODULES}, which says how a text becomes a vector; give a sentence encoder, as the recipe "
-            "sentence_encoder trains it, or one of sentence-transformers."
+            "sentence_encoder trains it, or one of sentence-transformers (a dual encoder searches a folder of images)."
         )
     model, tokenizer, _ = load_reading_model(name)
     if model.config.is_encoder_decoder:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
@@ -163,11 +164,11 @@ def read_text_pairs(
     Raises:
         UserError: the dataset cannot be read, a column does not exist, or a text or a score is missing.
     """
-    options = {"config": columns.config, "split": split, "revision": columns.revision}
-    rows = open_rows(dataset, **options)
+    open_with = partial(open_rows, dataset, config=columns.config, split=split, revision=columns.revision)
+    rows = open_with()
     plain = (columns.text_column, columns.pair_column)
     if _is_plain(rows, plain):
-        rows = open_rows(dataset, columns=plain, **options)
+        rows = open_with(columns=plain)
     named = {*plain, columns.negative_column, columns.score_column, columns.label_column}
     items, written = [], []
     for row in rows:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..baselines.sentences import WordMeans
 from ..data import EncodedTextPairs, PairNumbers, TextPairs
@@ -29,7 +30,7 @@ def baselines(
     parts: Mapping[str, TextPairs],
     train: TextPairs,
     encoder: SentenceEncoder,
-    teacher: SentenceEncoder | None,
+    teacher: Mapping[str, torch.Tensor | None],
     rows: int,
 ) -> dict[str, dict[str, Any]]:
     """Return the scores of what is not trained, by name and part.
@@ -43,26 +44,23 @@ def baselines(
         parts: the pairs of each part.
         train: the pairs that are trained on.
         encoder: the encoder before the training.
-        teacher: the teacher of a distillation.
+        teacher: vectors of a teacher for the texts of each part; None without one.
         rows: number of texts that a model reads at once.
     """
-    made: dict[str, Any] = {}
-    if teacher is not None:
-        made["teacher"] = lambda texts: teacher.embed(texts, rows).numpy()
-    if config.pretrained is not None and (teacher is None or config.pretrained.name != config.teacher.name):
-        made["before training"] = lambda texts: encoder.embed(texts, rows).numpy()
+    texts = {part: PairNumbers(pairs).texts for part, pairs in parts.items() if part != "train"}
+    vectors: dict[str, dict[str, np.ndarray]] = {}
+    if config.sentence.loss == "distillation":
+        vectors["teacher"] = {part: each.numpy() for part in texts if (each := teacher[part]) is not None}
+    if config.pretrained is not None and config.pretrained.name != config.teacher.name:
+        vectors["before training"] = {part: encoder.embed(each, rows).numpy() for part, each in texts.items()}
     if data.vectors is not None:
-        learned = PairNumbers(train).texts
         for name, a in (("mean of word vectors", None), ("SIF", SIF)):
-            made[name] = WordMeans(data.vectors, data.words, a).fit(learned).transform
+            means = WordMeans(data.vectors, data.words, a).fit(PairNumbers(train).texts)
+            vectors[name] = {part: means.transform(each) for part, each in texts.items()}
     labels = tuple(data.positive_labels)
     return {
-        name: {
-            part: sentence_scores(pairs, vectors_of(PairNumbers(pairs).texts), labels)
-            for part, pairs in parts.items()
-            if part != "train"
-        }
-        for name, vectors_of in made.items()
+        name: {part: sentence_scores(parts[part], each, labels) for part, each in of_parts.items()}
+        for name, of_parts in vectors.items()
     }
 
 

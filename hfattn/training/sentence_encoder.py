@@ -17,7 +17,7 @@ from transformers import AutoModel, PreTrainedModel
 from ..data import PairNumbers, TextPairs, load_embeddings
 from ..data.vectors import Coverage
 from ..errors import UserError
-from ..loading import ModelLocation, base_facts, load_model, load_tokenizer, max_positions
+from ..loading import ModelLocation, base_facts, load_model, load_model_config, load_tokenizer, max_positions
 from ..metrics.sentences import SentenceScores
 from ..models.modeling_vaswani import penalized
 from ..pooling import pool
@@ -25,7 +25,7 @@ from ..sentence_encoders import SentenceEncoder, SentenceModules, read_modules
 from ..tokenizers import build_tokenizer
 from .contrastive import gather, shared_cross_entropy
 from .from_scratch import scratch_config
-from .sentence_encoder_config import FAMILIES, SentenceTrainingConfig
+from .sentence_encoder_config import ENCODER_FAMILIES, SentenceTrainingConfig
 from .trainer import ReliableTrainer
 
 SIDES = ("first", "second", "negative")
@@ -111,6 +111,7 @@ class TrainedSentenceEncoder(PreTrainedModel):
     """
 
     base_model_prefix = "body"
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True  # the encoder has been asked already
 
     def __init__(
         self, body: PreTrainedModel, pooling: str = "mean", num_labels: int | None = None, chunk: int | None = None
@@ -172,12 +173,13 @@ def build_sentence_encoder(config: SentenceTrainingConfig, data: Any, texts: Seq
     """
     section, source = config.sentence, config.pretrained
     if source is not None:
-        model, tokenizer = load_model(AutoModel, source).model, load_tokenizer(source)
-        if model.config.is_encoder_decoder:
+        settings = load_model_config(source)
+        if settings.is_encoder_decoder:
             raise UserError(f"{source.name} is an encoder-decoder; write an encoder, such as MiniLM, as model.name.")
-        positions = max_positions(model.config)
+        positions = max_positions(settings)
         if positions is not None and data.max_length > positions:
             raise UserError(f"data.max_length is {data.max_length}, and {source.name} reads {positions}; write that.")
+        model, tokenizer = load_model(AutoModel, source).model, load_tokenizer(source)
         stated = read_modules(source)
         pooling = section.pooling or ("mean" if stated is None else stated.pooling)
         coverage = None
@@ -190,7 +192,6 @@ def build_sentence_encoder(config: SentenceTrainingConfig, data: Any, texts: Seq
     for name, module in model.named_children():
         if name == "pooler" and module is not None:
             module.requires_grad_(False)  # nothing reads it, and DDP would wait for its gradient
-    tokenizer.model_max_length = data.max_length
     modules = SentenceModules(pooling, section.normalize, data.max_length)
     return BuiltEncoder(SentenceEncoder(model, tokenizer, modules), coverage)
 
@@ -199,7 +200,7 @@ def own_encoder_config(config: SentenceTrainingConfig, vocab_size: int, pad: int
     """Return the configuration of an encoder from scratch.
 
     Raises:
-        UserError: the model type is none of ``FAMILIES``, or a field does not fit.
+        UserError: the model type is none of ``ENCODER_FAMILIES``, or a field does not fit.
     """
     section, from_data = dict(config.model), {"vocab_size": vocab_size, "pad_token_id": pad}
     if section.get("model_type") == "rnn_encoder":
@@ -209,7 +210,7 @@ def own_encoder_config(config: SentenceTrainingConfig, vocab_size: int, pad: int
     elif section.get("model_type") == "vaswani":
         alone = {"bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": None}
         from_data |= {**alone, "is_encoder_decoder": False, "is_decoder": False}
-    return scratch_config(section, from_data, FAMILIES)
+    return scratch_config(section, from_data, ENCODER_FAMILIES)
 
 
 def encoder_facts(config: SentenceTrainingConfig, built: BuiltEncoder, data: Any) -> dict[str, Any]:
@@ -294,7 +295,7 @@ class SentenceTrainer(ReliableTrainer):
     no further ones: a step of two batches has the mean of their losses. ``sentence.chunk`` is for larger batches.
 
     Args:
-        loss: one of ``LOSSES``.
+        loss: one of ``SENTENCE_LOSSES``.
         scores: the ``compute_metrics``.
         scale, symmetric: of ``ranking_loss``.
         normalize: whether a student's vectors have length 1, as those of its teacher.

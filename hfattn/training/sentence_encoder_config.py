@@ -14,8 +14,8 @@ from ..tokenizers import TokenizerConfig
 from .config import build_section, first_changed
 from .training_config import TrainingConfig
 
-LOSSES = ("cosine", "ranking", "softmax", "distillation")
-FAMILIES = ("rnn_encoder", "vaswani")  # those that may be trained from scratch
+SENTENCE_LOSSES = ("cosine", "ranking", "softmax", "distillation")
+ENCODER_FAMILIES = ("rnn_encoder", "vaswani")  # those that may be trained from scratch
 
 
 @strict
@@ -53,7 +53,7 @@ class SentenceSection:
 
     pooling: str | None = one_of(POOLINGS, None)
     normalize: bool = True
-    loss: str = one_of(LOSSES, "cosine")
+    loss: str = one_of(SENTENCE_LOSSES, "cosine")
     scale: float | int = number(20.0, above=0)
     symmetric: bool = False
     mine_negatives: bool = False

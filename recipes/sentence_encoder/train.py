@@ -10,6 +10,7 @@ accelerate launch recipes/sentence_encoder/train.py --config recipes/sentence_en
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import torch
 from huggingface_hub.dataclasses import strict
 
 import hfattn  # noqa: F401  registers the models of the package
@@ -117,11 +118,10 @@ def main(command: RecipeCommand) -> None:
     built = build_sentence_encoder(config, data, vocabulary_texts(config, PairNumbers(train).texts))
     encoder = built.encoder
     facts = encoder_facts(config, built, data)
-    vectors = dict.fromkeys(parts)
+    vectors: dict[str, torch.Tensor | None] = dict.fromkeys(parts)
     with arguments.main_process_first(desc="vectors"):
-        teacher = load_sentence_encoder(config.teacher.name) if section.loss == "distillation" else None
-        if teacher is not None:
-            width = vector_width(encoder.model.config)
+        if section.loss == "distillation":
+            teacher, width = load_sentence_encoder(config.teacher.name), vector_width(encoder.model.config)
             vectors |= {
                 part: teacher_vectors(teacher, PairNumbers(train if part == "train" else pairs).texts, width, rows)
                 for part, pairs in parts.items()
@@ -130,7 +130,7 @@ def main(command: RecipeCommand) -> None:
             unit = SentenceEncoder(encoder.model, encoder.tokenizer, replace(encoder.modules, normalize=True))
             found = unit.embed(PairNumbers(train).texts, rows).numpy()
             train = mined_negatives(train, found, section.negative_margin)
-        before = baselines(config, data, parts, train, encoder, teacher, rows)
+        before = baselines(config, data, parts, train, encoder, vectors, rows)
     span = score_span(data.score_range, train) if section.loss == "cosine" else (0.0, 1.0)
     encode = partial(EncodedTextPairs, tokenizer=encoder.tokenizer, max_length=data.max_length)
     encoded = {
@@ -179,6 +179,7 @@ def main(command: RecipeCommand) -> None:
             metrics = trainer.predict(dataset, metric_key_prefix=part).metrics
             outputs[part] = (metrics, trainer.scores.vectors)
     body = trainer.whole_model()
+    encoder.tokenizer.model_max_length = data.max_length
 
     # Output files: a folder that loads in transformers and in sentence-transformers, results, pictures and a card
 
