@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from random import Random
 from typing import Any, ClassVar
 
 import pytest
@@ -10,33 +9,13 @@ import torch
 from commands import ROOT, printed_by_card, results_of, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
-from tiny_models import tiny_model, tiny_sentence_encoder, tiny_translator
+from tiny_models import similar_file, tiny_model, tiny_sentence_encoder, tiny_translator, vectors_file
 
 from hfattn.errors import UserError
 from hfattn.loading import ModelLocation
 from hfattn.sentence_encoders import load_sentence_encoder, read_modules
 
 RECIPE = ROOT / "recipes" / "sentence_encoder"
-WORDS = ("dog", "house", "film", "book", "story", "plot", "actor", "hour")
-
-
-def pairs_file(path: Path, pairs: int = 120) -> Path:
-    """Pairs that share from none to three of their three words, with that number as score and a class."""
-    random, rows = Random(0), []
-    for i in range(pairs):
-        own, shared = random.sample(WORDS, 3), i % 4
-        other = own[:shared] + random.sample([word for word in WORDS if word not in own], 3 - shared)
-        label = ("other", "other", "some", "same")[shared]
-        text, pair = (f"{' '.join(words)} {i}{end}" for words, end in ((own, "a"), (other, "b")))
-        rows.append({"text": text, "pair": pair, "score": shared, "label": label})
-    return written(path, rows)
-
-
-def vectors_file(path: Path) -> Path:
-    random = Random(1)
-    return written(path, "".join(f"{word} {random.random():.3f} {random.random():.3f}\n" for word in WORDS))
-
-
 TINY: dict[str, dict[str, Any]] = {
     "data": {"score_column": "score", "split": [0.6, 0.2, 0.2], "max_length": 12},
     "tokenizer": {"kind": "word"},
@@ -48,13 +27,13 @@ LABELED = {"label_column": "label", "positive_labels": ["same"]}
 
 
 def tiny_config(folder: Path, **fields: Any) -> Path:
-    files = {"dataset": str(pairs_file(folder / "pairs.jsonl")), "vectors": str(vectors_file(folder / "v.txt"))}
+    files = {"dataset": str(similar_file(folder / "pairs.jsonl", 120)), "vectors": str(vectors_file(folder / "v.txt"))}
     return write_config(folder, TINY, {"data": files}, fields)
 
 
 def pretrained_config(folder: Path, **fields: Any) -> Path:
     sections = {name: TINY[name] for name in ("data", "training", "sample")}
-    data = {"dataset": str(pairs_file(folder / "pairs.jsonl"))}
+    data = {"dataset": str(similar_file(folder / "pairs.jsonl", 120))}
     model = {"name": str(tiny_sentence_encoder(folder / "bert"))}
     return write_config(folder, sections, {"data": data, "model": model}, fields)
 
