@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from ..data import TextPairs
 
 
+_DIGITS = 5  # of a cosine: texts whose tokens are equal tie, although their batches were padded otherwise
+
+
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the cosines (N,) between the rows of vectors (N, D); 0 with a vector of length 0."""
-    first, second = _unit(first), _unit(second)
-    return (first * second).sum(1)
+    """Return the cosines (N,) between the rows of vectors (N, D), to five digits; 0 with a vector of length 0."""
+    return (_unit(first) * _unit(second)).sum(1).round(_DIGITS)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.maximum(lengths, 1e-12)).astype(np.float64)
 
 
 def pair_retrieval_scores(vectors: np.ndarray, numbered: PairNumbers) -> dict[str, Any]:
@@ -52,7 +55,7 @@ def pair_retrieval_scores(vectors: np.ndarray, numbered: PairNumbers) -> dict[st
             found[queries[start:end] - rows.start, right[start:end]] = True
             return found
 
-        ranks = ranks_of(unit[sides[query]], unit[sides[candidate]], is_right)
+        ranks = ranks_of(unit[sides[query]], unit[sides[candidate]], is_right, _DIGITS)
         scores |= {f"{prefix}{name}": score for name, score in rank_scores(ranks).items()}
     return {**scores, "examples": len(numbered.first), "candidates": len(numbered.second)}
 
