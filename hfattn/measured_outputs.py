@@ -31,9 +31,10 @@ from .data import (
 )
 from .evaluation import score_ids, score_rows, text_logits
 from .generation import translate_texts
-from .loading import reads_backward
+from .loading import ModelLocation, reads_backward
 from .models.pipeline_attn_translation import load_target_tokenizer
 from .retrieval import embed_images, embed_texts
+from .sentence_encoders import SentenceEncoder, SentenceModules, read_modules
 
 Outputs = tuple[dict[str, Any], dict[str, torch.Tensor]]  # facts, which JSON can hold, and tensors
 
@@ -49,7 +50,8 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
                "completions": completions, "answers": answers, "features": features, "embeddings": embeddings,
-               "image_logits": image_logits, "captions": captions}[order["kind"]]  # fmt: skip
+               "image_logits": image_logits, "captions": captions,
+               "sentence_vectors": sentence_vectors}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -94,6 +96,13 @@ def embeddings(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
         found[f"{part}.images"] = embed_images(model, processor, images, order["background"], order["rows"])
         found[f"{part}.texts"] = embed_texts(model, tokenizer, texts, order["rows"])
     return {}, found
+
+
+def sentence_vectors(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the vectors (M, D) of the texts of each part, by the pooling that the folder of the model states."""
+    modules = read_modules(ModelLocation(name=model.config.name_or_path)) or SentenceModules()
+    encoder = SentenceEncoder(model, tokenizer, modules)
+    return {}, {part: encoder.embed(texts, order["rows"]) for part, texts in order["texts"].items()}
 
 
 def translations(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,23 +87,45 @@ def generate(
 def search(
     model: Model,
     text: Annotated[str, typer.Argument(help="What to look for.")],
-    folder: Annotated[Path, typer.Argument(help="Folder with images, whose subfolders are searched too.")],
-    number: Annotated[int, typer.Option(min=1, help="Number of images to show.")] = 5,
+    place: Annotated[
+        Path,
+        typer.Argument(
+            help="Text file with a sentence on each line, or a folder with images, whose subfolders are searched too."
+        ),
+    ],
+    number: Annotated[int, typer.Option(min=1, help="Number of sentences or images to show.")] = 5,
+    index: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Keep the vectors of the sentences in this file, or read them from it if it exists."
+        ),
+    ] = None,
 ) -> None:
-    """Find the images of a folder that are nearest to a text, with a dual encoder.
+    """Find the sentences of a text file, or the images of a folder, that are nearest to a text.
 
-    Each line has the cosine of image and text, and the path of the image.
+    Each line has the cosine, and the sentence or the path of the image, the best first. The model is a sentence encoder
+    for a file, and a dual encoder for a folder.
 
-    Example: hfattn search runs/emoji "a red flower" photos
+    Example: hfattn search runs/sentences "Where is the station?" sentences.txt
     """
+    from hfattn.errors import UserError
     from hfattn.extras import require
 
     with one_sentence():
         require("recipes")
-        from hfattn.retrieval import search_images
+        found: Iterable[tuple[str | Path, float]]
+        if place.is_dir():
+            from hfattn.retrieval import search_images
 
-        for path, cosine in search_images(model, text, folder, number):
-            print(f"{cosine:.3f}  {path}")
+            if index is not None:
+                raise UserError("--index keeps the vectors of sentences, and the place is a folder of images; omit it.")
+            found = search_images(model, text, place, number)
+        else:
+            from hfattn.text_search import search_sentences
+
+            found = search_sentences(model, text, place, number, index)
+        for each, cosine in found:
+            print(f"{cosine:.3f}  {each}")
 
 
 def score(

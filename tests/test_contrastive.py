@@ -19,9 +19,9 @@ from transformers import (
 )
 
 from hfattn import DualEncoderConfig, DualEncoderModel
-from hfattn.baselines.encoder import pool
 from hfattn.errors import UserError
 from hfattn.metrics.retrieval import rank_scores, ranks, retrieval_scores
+from hfattn.pooling import pool
 from hfattn.training.contrastive import ContrastiveTrainer, clip_loss, sigmoid_loss
 
 SIZES = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}

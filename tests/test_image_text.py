@@ -155,7 +155,9 @@ def test_search_lists_the_nearest_images(finished: Path, tmp_path: Path) -> None
     assert done.output == "".join(f"{cosines[i]:.3f}  {paths[i]}\n" for i in best)
     for words, message in (
         (["", str(tmp_path)], "The text to look for is empty"),
-        (["seven", str(tmp_path / "notes.txt")], "notes.txt is not a folder"),
+        (["seven", str(tmp_path / "notes.txt")], "a dual encoder searches a folder of images"),
+        (["seven", str(tmp_path / "nothing")], "nothing is not a file; give a text file"),
+        (["seven", str(tmp_path), "--index", str(tmp_path / "a")], "--index keeps the vectors of sentences"),
         (["seven", str(finished / "run" / "checkpoints")], "has no images"),
     ):
         refused = CliRunner().invoke(app, ["search", str(finished / "run"), *words])

@@ -23,7 +23,7 @@ from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entri
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tiny_models import tiny_captioner, tiny_dual_encoder, with_tiny_models
+from tiny_models import tiny_captioner, tiny_sentence_encoder, with_tiny_models
 from typer.testing import CliRunner
 
 from hfattn.clean_process import MEASURED
@@ -849,7 +849,8 @@ def test_every_command_has_an_example_that_runs(
     (tmp_path / "vectors.txt").write_text("man 1 0\nwoman 0 1\nking 2 1\nqueen 1 2\n")
     (tmp_path / "questions.txt").write_text(": family\nman woman king queen\n")
     tiny_captioner(tmp_path / "runs" / "captions")
-    tiny_dual_encoder(tmp_path / "runs" / "emoji")
+    tiny_sentence_encoder(tmp_path / "runs" / "sentences")
+    (tmp_path / "sentences.txt").write_text("The little dog was happy.\nWho wrote the book?\n")
     (tmp_path / "photos").mkdir()
     for image in ("picture.png", "photos/flower.png"):
         Image.new("RGB", (16, 16), "red").save(tmp_path / image)

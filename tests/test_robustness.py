@@ -23,7 +23,7 @@ import yaml
 from commands import ROOT, TINY, steps, tiny_text, train_here, write_config
 from PIL import Image
 from safetensors.torch import save_file
-from tiny_models import TINY_BAHDANAU, labeled_file, tiny_captioner, tiny_dual_encoder, tiny_model, tiny_teacher
+from tiny_models import TINY_BAHDANAU, labeled_file, tiny_captioner, tiny_model, tiny_sentence_encoder, tiny_teacher
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -48,7 +48,7 @@ CALLS = {
     "predict": "runs/reviews reviews.tsv --output made/labeled.csv",
     "translate": "runs/dates 1794 --max-new-tokens 4",
     "caption": "runs/captions images/one.webp --output made/words.html --num-beams 2",
-    "search": "runs/emoji 'a seven' images --number 1",
+    "search": "runs/sentences 'a seven' sentences.txt --number 1 --index made/index.safetensors",
     "attend": "runs/dates 1794 --output made/map.html --max-new-tokens 4",
     "show heads": "runs/reviews 'A good story' --output made/heads.svg",
     "show flow": "runs/reviews 'A good story' --output made/flow.svg",
@@ -143,7 +143,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     tiny_teacher(folder / "runs" / "reviews", labeled_file(folder / "reviews.tsv", pairs=False))
     tiny_model(folder / "writer", "gpt2")
     tiny_captioner(folder / "runs" / "captions")
-    tiny_dual_encoder(folder / "runs" / "emoji")
+    tiny_sentence_encoder(folder / "runs" / "sentences")
     (folder / "images").mkdir()
     Image.new("RGB", (16, 16), "red").save(folder / "images" / "one.webp")
     gru = {f"rnn.{name}": tensor.detach() for name, tensor in torch.nn.GRU(6, 8).named_parameters()}
@@ -158,6 +158,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "questions.txt": ": family\nman woman king queen\n",
         "theirs.json": json.dumps(list("abcdefg")),
         "theirs.yaml": "cell: gru\n",
+        "sentences.txt": "The dog was happy.\nWho wrote it?\n",
         "data/README.md": "---\nlicense: cc0-1.0\n---\n# Data\n",
         "data/train.jsonl": '{"text": "a"}\n',
     }.items():

@@ -46,8 +46,6 @@ from transformers import (
 from hfattn import (
     CharRNNConfig,
     CharRNNForCausalLM,
-    DualEncoderConfig,
-    DualEncoderModel,
     ShowAttendTellConfig,
     ShowAttendTellForConditionalGeneration,
     VaswaniConfig,
@@ -56,6 +54,7 @@ from hfattn import (
 from hfattn.data import make_processor, processed, read_digits
 from hfattn.data.digits import WORDS
 from hfattn.generated import date_pairs
+from hfattn.sentence_encoders import SentenceModules, write_modules
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
 
 TEXTS = (
@@ -65,6 +64,7 @@ TEXTS = (
     "Who wrote the book? John Brown wrote it in London, in the year 1902.",
 )
 POSITIONS = 64
+SIMILAR_WORDS = ("dog", "house", "film", "book", "story", "plot", "actor", "hour")
 TINY_BAHDANAU = {
     "model_type": "bahdanau",
     "preset": "bahdanau2015",
@@ -306,6 +306,27 @@ def scored_file(path: Path, pairs: int = 600) -> Path:
     return path
 
 
+def similar_file(path: Path, pairs: int = 400) -> Path:
+    """Pairs that share from none to three of their words, with that number as ``score`` and a class as ``label``."""
+    random, rows = Random(0), []
+    for i in range(pairs):
+        own, shared = random.sample(SIMILAR_WORDS, 3), i % 4
+        other = own[:shared] + random.sample([word for word in SIMILAR_WORDS if word not in own], 3 - shared)
+        label = ("other", "other", "some", "same")[shared]
+        text, pair = (f"{' '.join(words)} {i}{end}" for words, end in ((own, "a"), (other, "b")))
+        rows.append({"text": text, "pair": pair, "score": shared, "label": label})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def vectors_file(path: Path, width: int = 2) -> Path:
+    """Random vectors of the words of ``similar_file``."""
+    random = Random(1)
+    lines = [" ".join([word, *(f"{random.gauss(0, 1):.3f}" for _ in range(width))]) for word in SIMILAR_WORDS]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 def choices_file(path: Path, questions: int = 600) -> Path:
     """Questions with four choices, of which one praises: the right one, but for one question in six."""
     random = Random(1)
@@ -349,18 +370,12 @@ def tiny_captioner(folder: Path) -> Path:
     return folder
 
 
-def tiny_dual_encoder(folder: Path) -> Path:
-    """Save a dual encoder of texts and images of 16 x 16 pixels with random weights."""
+def tiny_sentence_encoder(folder: Path, pooling: str = "mean") -> Path:
+    """Save a BERT with random weights and the files of sentence-transformers."""
     torch.manual_seed(0)
-    tokenizer = wordpiece_tokenizer(TEXTS, types=True)
-    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    towers = {
-        "vision_config": {"model_type": "vit", "image_size": 16, "patch_size": 8, **sizes},
-        "text_config": {"model_type": "bert", "vocab_size": len(tokenizer), **sizes},
-    }
-    model = DualEncoderModel(DualEncoderConfig(**towers, projection_dim=6))
-    for part in (model, tokenizer, make_processor((16, 16), [0.5] * 3, [0.5] * 3)):
-        part.save_pretrained(folder)
+    tiny_model(folder, "bert")
+    width = json.loads((folder / "config.json").read_text())["hidden_size"]
+    write_modules(folder, SentenceModules(pooling), width)
     return folder
 
 
@@ -400,6 +415,12 @@ def placeholder(word: str, root: Path) -> Path:
         return labeled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
     if word == "TINY_CHOICES":
         return choices_file(path.with_suffix(".jsonl"))
+    if word == "TINY_SIMILAR":
+        return similar_file(path.with_suffix(".jsonl"))
+    if word == "TINY_VECTORS":
+        return vectors_file(path.with_suffix(".txt"), 100)
+    if word == "TINY_SENTENCE_ENCODER":
+        return tiny_sentence_encoder(path)
     if word == "TINY_SCORES":
         return scored_file(path.with_suffix(".tsv"))
     if word in ("TINY_NOISY_REVIEWS", "TINY_LONG_REVIEWS"):

@@ -23,6 +23,7 @@ FROM_SCRATCH = (
     "image_text",
     "multiple_choice",
     "self_supervised",
+    "sentence_encoder",
     "token_classification",
     "translation",
 )
@@ -32,7 +33,7 @@ FILES = expected_files(ROOT / "recipes")
 def begins_from_scratch(path: Path) -> bool:
     """Return whether the configuration of an expected.json trains without a pretrained model or a teacher."""
     config = yaml.safe_load(path.with_name(path.name.removesuffix(SUFFIX) + ".yaml").read_text())
-    has_teacher = "teacher" in config and path.parent.name == "image_classification"
+    has_teacher = "teacher" in config and path.parent.name in ("image_classification", "sentence_encoder")
     is_named = any("name" in config.get(section, {}) for section in ("model", "text"))
     return path.parent.name in FROM_SCRATCH and not is_named and not has_teacher
 

@@ -22,11 +22,10 @@ from ..loading import (
     load_tokenizer,
     max_positions,
 )
+from ..pooling import POOLINGS, pool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-POOLINGS = ("first", "mean", "max")
 
 
 @strict
@@ -36,8 +35,7 @@ class EncoderConfig(ModelLocation):
 
     Attributes:
         name: Hub id or folder of a model of ``AutoModel``, with ``revision``, ``trust_remote_code`` and ``options``.
-        pooling: "first" (the vector at the first position, [CLS] of BERT), "mean" or "max" over the positions of the
-            text, padding left out.
+        pooling: how the outputs at the tokens of a text become its vector; see ``hfattn.pooling.pool``.
         max_length: maximum number of tokens of a text; longer texts are truncated.
         batch_size: number of texts encoded at once; it does not change the features.
     """
@@ -131,22 +129,3 @@ class EncoderFeatures:
                 features = np.zeros((len(texts), pooled.shape[1]))
             features[rows] = pooled.numpy()
         return features
-
-
-def pool(hidden_states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """Reduce the outputs of an encoder to one vector per text.
-
-    Args:
-        hidden_states: (B, T, D), padded on the right.
-        mask: (B, T), 1 for a token and 0 for padding.
-        pooling: "first", "mean" or "max".
-
-    Returns:
-        (B, D). The vector of a text without tokens is zero with "mean".
-    """
-    if pooling == "first":
-        return hidden_states[:, 0]
-    kept = mask[..., None].bool()
-    if pooling == "max":
-        return hidden_states.masked_fill(~kept, float("-inf")).amax(dim=1)
-    return hidden_states.masked_fill(~kept, 0.0).sum(dim=1) / kept.sum(dim=1).clamp(min=1)

@@ -42,6 +42,7 @@ from .scenes import SceneDataConfig, SceneObject
 from .splitting import choose_indices
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
+from .text_pairs import EncodedTextPairs, PairNumbers, TextPair, TextPairCollator, TextPairDataConfig, TextPairs
 from .truncation import WindowCollator, WindowedTexts, mean_of_windows
 from .vectors import Coverage, load_embeddings, word_vectors
 
@@ -73,6 +74,7 @@ __all__ = [
     "EncodedQuestions",
     "EncodedSentences",
     "EncodedText",
+    "EncodedTextPairs",
     "EncodedTexts",
     "FoundAnswer",
     "ImageAugmentationConfig",
@@ -93,6 +95,7 @@ __all__ = [
     "PackedBlocks",
     "PackedText",
     "Pair",
+    "PairNumbers",
     "Pairs",
     "PartsConfig",
     "PermutationSampler",
@@ -108,6 +111,10 @@ __all__ = [
     "Tagged",
     "TaggedSentences",
     "Text",
+    "TextPair",
+    "TextPairCollator",
+    "TextPairDataConfig",
+    "TextPairs",
     "TextSize",
     "TokenBatches",
     "TrainingExamples",

@@ -13,16 +13,18 @@ Kind = TypeVar("Kind", bound=Examples[Any])
 PHRASE_WORDS = 3  # shorter phrases, such as "a film", occur in most parts of any dataset
 
 
-def split_by_shared_text(pairs: Kind, split: Sequence[float | int | str], seed: int) -> list[Kind]:
+def split_by_shared_text(pairs: Kind, split: Sequence[float | int | str], seed: int, large: float = 0.0) -> list[Kind]:
     """Split pairs, or examples of more texts, so that no text occurs in two parts.
 
     Pairs that share a text are connected, and the pairs of a connected component go into one part. The largest
-    component is assigned first, and each to the part that lacks most pairs.
+    component is assigned first, and each to the part that lacks most pairs. The smallest ones then fill the test; with
+    ``large``, only components above that size are assigned first, and the others in random order.
 
     Args:
         pairs: the pairs.
         split: fractions or counts of pairs, see ``split_positions``. The parts come as close as the components allow.
         seed: random seed for the order of components of the same size.
+        large: share of the pairs above which a component is assigned before the others.
 
     Raises:
         UserError: the split is impossible, or leaves a part empty.
@@ -34,7 +36,7 @@ def split_by_shared_text(pairs: Kind, split: Sequence[float | int | str], seed: 
     Random(seed).shuffle(order)
     lacking = [where.stop - where.start for where in split_positions(len(pairs), split, "pairs")]
     part_of: dict[str, int] = {}
-    for items in sorted(order, key=len, reverse=True):
+    for items in sorted(order, key=lambda items: len(items) if len(items) > large * len(pairs) else 0, reverse=True):
         part = lacking.index(max(lacking))
         lacking[part] -= len(items)
         part_of |= dict.fromkeys((pairs.texts(item)[0] for item in items), part)

@@ -178,7 +178,7 @@ def read_labeled(
             if label is None:
                 continue
         if regression:
-            label = _number(label, rows.place(row))
+            label = number_of_label(label, rows.place(row))
         elif separator is None and (isinstance(label, bool) or not isinstance(label, int | str)):
             raise UserError(f"{rows.place(row)} has the label {label!r}; write the name or the number of a class.")
         written.append(label)
@@ -237,7 +237,12 @@ def label_list(label: Any, separator: str, place: str) -> list[int | str]:
     return [each for each in several if each != ""]
 
 
-def _number(label: Any, place: str) -> float:
+def number_of_label(label: Any, place: str) -> float:
+    """Return a label as a finite number.
+
+    Raises:
+        UserError: it is none; ``place`` says where it is.
+    """
     try:
         number = math.nan if isinstance(label, bool) else float(label)
     except (TypeError, ValueError):

@@ -259,9 +259,11 @@ def citations(folder: Path, results: Mapping[str, Any]) -> str:
     family = read_json_object(config).get("model_type") if config.is_file() else None
     names = (results["model"].get("preset"), results["model"].get("base_model"), family)
     keys: list[str] = next((known["models"][name] for name in names if name in known["models"]), [])
+    if results.get("recipe") == "sentence_encoder":
+        keys = [*keys, "reimers2019", *(["reimers2020"] if results["model"]["loss"] == "distillation" else [])]
     if "soup" in results:
         keys = [*keys, "wortsman2022"]
-    return "\n".join(known["entries"][key].strip() for key in keys)
+    return "\n".join(known["entries"][key].strip() for key in dict.fromkeys(keys))
 
 
 def energy(results: Mapping[str, Any]) -> str | None:

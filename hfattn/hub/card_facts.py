@@ -19,6 +19,7 @@ _SECTIONS = (
     "distillation",
     "augmentation",
     "dino",
+    "sentence",
 )
 # Fields of TrainingArguments that change no weight.
 _NOT_SHOWN = (

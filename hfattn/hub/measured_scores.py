@@ -24,6 +24,7 @@ from ..metrics import (
     neighbor_accuracy,
     regression_report,
     retrieval_scores,
+    sentence_scores,
     text_scores,
     translation_report,
 )
@@ -165,6 +166,20 @@ def scores_of_embeddings(measurement: Measurement, part: str, result: Result) ->
     return retrieval_scores(image_embeds, text_embeds, text_numbers(examples)[1], np.arange(len(texts)))
 
 
+def scores_of_vectors(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of a sentence encoder by the vectors that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not a finite vector of each text.
+    """
+    sent, texts = result.tensors.get(part), measurement.order["texts"][part]
+    assert sent is not None, f"the process sent no vectors of {part}"
+    complete = sent.ndim == 2 and len(sent) == len(texts) and bool(sent.isfinite().all())
+    assert complete, f"the process did not send a vector of each text of {part}"
+    labels = measurement.results["configuration"]["data"]["positive_labels"]
+    return sentence_scores(measurement.parts[part], sent.float().numpy(), tuple(labels))
+
+
 def scores_of_likelihoods(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
     """Return the scores of a language model by its likelihood of a text, as in ``results.json``.
 
@@ -276,6 +291,7 @@ SCORES = {
     **dict.fromkeys(("classification", "distillation"), scores_of_logits),
     **dict.fromkeys(("char_lm", "causal_lm"), scores_of_likelihoods),
     "image_text": scores_of_embeddings,
+    "sentence_encoder": scores_of_vectors,
     "image_classification": scores_of_images,
     "multiple_choice": scores_of_choices,
     "translation": scores_of_translations,

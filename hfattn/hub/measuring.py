@@ -18,6 +18,7 @@ from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
 from ..data.splitting import choose_indices
 from ..data.text import EMBEDDED, open_text, split_positions
+from ..data.text_pairs import PairNumbers
 from ..errors import UserError
 from ..extras import require
 from ..resources import load_recipe, resource
@@ -138,6 +139,10 @@ def _images_and_texts(results: Any, data: Any, parts: Any, items: Any) -> dict[s
     return {"kind": "embeddings", "images": _files(items), "texts": texts, "background": data.background}
 
 
+def _sentences(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    return {"kind": "sentence_vectors", "texts": {part: PairNumbers(pairs).texts for part, pairs in parts.items()}}
+
+
 def _translations(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     evaluation, greedy = results["configuration"]["evaluation"], {"greedy": {"num_beams": 1}}
     beam = {"beam": {option: evaluation[option] for option in ("num_beams", "length_penalty")}}
@@ -210,6 +215,7 @@ def _captions(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]
 _ORDERS = {
     **dict.fromkeys(("classification", "distillation"), _logits),
     "image_text": _images_and_texts,
+    "sentence_encoder": _sentences,
     "image_classification": _images,
     "multiple_choice": _choices,
     "translation": _translations,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .pointing import *  # noqa: F403
     from .regression import *  # noqa: F403
     from .retrieval import *  # noqa: F403
+    from .sentences import *  # noqa: F403
     from .slices import *  # noqa: F403
     from .translation import *  # noqa: F403
 
@@ -60,8 +61,9 @@ _MODULES = {
     ),
     "neighbors": ("neighbor_accuracy", "neighbor_votes"),
     "pointing": ("Deletion", "deletion", "heaviest", "jaccard", "mask_on_grid", "mass_on", "points_at"),
-    "regression": ("RegressionMetric", "RegressionScores", "predicted_numbers", "regression_report"),
-    "retrieval": ("RetrievalScores", "rank_scores", "ranks", "retrieval_scores"),
+    "regression": ("RegressionMetric", "RegressionScores", "correlations", "predicted_numbers", "regression_report"),
+    "retrieval": ("RetrievalScores", "rank_scores", "ranks", "ranks_of", "retrieval_scores"),
+    "sentences": ("SentenceScores", "cosines", "pair_retrieval_scores", "sentence_scores"),
     "slices": ("column_slices", "length_slices", "scores_by_slice", "word_slices"),
     "translation": ("ExactMatch", "TranslationScores", "bleu_by_length", "decode_generated", "translation_report"),
 }

@@ -34,13 +34,18 @@ class RegressionMetric(PairedMetric):
 
 
 def _scores(predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
+    error = float(mean_squared_error(references, predictions))
+    return {**correlations(predictions, references), "mean_squared_error": error}
+
+
+def correlations(predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
+    """Return ``pearson`` and ``spearman``, which are 0 if all predictions or all references are equal."""
     # SciPy has no correlation of equal numbers, and of a single pair an error.
     varied = min(len(set(predictions)), len(set(references))) > 1
-    correlations = {
+    return {
         name: float(correlation(predictions, references).statistic) if varied else 0.0
         for name, correlation in (("pearson", pearsonr), ("spearman", spearmanr))
     }
-    return {**correlations, "mean_squared_error": float(mean_squared_error(references, predictions))}
 
 
 def predicted_numbers(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
-"""Retrieval: how high the right texts of an image, and the right images of a text, are among all of them."""
+"""Retrieval: how high the right candidates of a query, such as the texts of an image, are among all of them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,26 @@ def ranks(queries: np.ndarray, candidates: np.ndarray, right: np.ndarray, of: np
     Returns:
         (N,) ranks. Other right candidates do not count, so the best possible rank is 1.
     """
+    return ranks_of(queries, candidates, lambda rows: right[rows, None] == of[None])
+
+
+def ranks_of(
+    queries: np.ndarray, candidates: np.ndarray, right: Callable[[slice], np.ndarray], digits: int | None = None
+) -> np.ndarray:
+    """Return the ranks of ``ranks``, where any candidates may be right.
+
+    Args:
+        queries, candidates: as in ``ranks``.
+        right: function from a slice of the queries to booleans (n, M): which candidates are right.
+        digits: digits after the point to which similarities are rounded; None: they are not.
+    """
     found = np.empty(len(queries), np.int64)
     for start in range(0, len(queries), _ROWS):
         rows = slice(start, start + _ROWS)
         similarities = queries[rows] @ candidates.T
-        is_right = right[rows, None] == of[None]
+        if digits is not None:
+            similarities = similarities.round(digits)
+        is_right = right(rows)
         best = np.where(is_right, similarities, -np.inf).max(1, keepdims=True)
         found[rows] = 1 + ((similarities >= best) & ~is_right).sum(1)
     return found

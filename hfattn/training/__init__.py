@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .publishing import *  # noqa: F403
     from .results import *  # noqa: F403
     from .schedules import *  # noqa: F403
+    from .sentence_encoder import *  # noqa: F403
+    from .sentence_encoder_config import *  # noqa: F403
     from .seq2seq import *  # noqa: F403
     from .trainer import ReliableTrainer, StatefulTrainer, last_complete_checkpoint  # noqa: F401
     from .training_config import *  # noqa: F403
@@ -104,6 +106,17 @@ _MODULES = {
     "publishing": ("finishing", "publish_run"),
     "results": ("run_facts", "scores_of_part"),
     "schedules": ("SCHEDULES", "ScheduleConfig"),
+    "sentence_encoder": (
+        "SentenceTrainer",
+        "TrainedSentenceEncoder",
+        "build_sentence_encoder",
+        "encoder_facts",
+        "mined_negatives",
+        "pair_targets",
+        "score_span",
+        "teacher_vectors",
+    ),
+    "sentence_encoder_config": ("SentenceTrainingConfig",),
     "seq2seq": ("FineTuningSeq2SeqTrainer", "ReliableSeq2SeqTrainer", "Seq2SeqArguments", "check_padding"),
     "trainer": ("ReliableTrainer", "StatefulTrainer", "last_complete_checkpoint"),
     "training_config": ("AveragingConfig", "TrainingConfig"),

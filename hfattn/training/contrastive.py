@@ -26,9 +26,18 @@ def clip_loss(logits: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
         logits: (N, N) scaled similarities of N images (rows) and their texts (columns).
         positives: boolean (N, N), symmetric: whether the text is right for the image.
     """
+    return (shared_cross_entropy(logits, positives) + shared_cross_entropy(logits.T, positives)) / 2
+
+
+def shared_cross_entropy(logits: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of queries over candidates, with equal shares of all candidates that are right.
+
+    Args:
+        logits: (N, M) scaled similarities of N queries and M candidates.
+        positives: boolean (N, M), at least one in each row.
+    """
     targets = positives.to(logits.dtype)
-    targets = targets / targets.sum(1, keepdim=True)
-    return (functional.cross_entropy(logits, targets) + functional.cross_entropy(logits.T, targets)) / 2
+    return functional.cross_entropy(logits, targets / targets.sum(1, keepdim=True))
 
 
 def sigmoid_loss(logits: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:

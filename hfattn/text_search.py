@@ -1,0 +1,98 @@
+"""Search sentences by their vectors: those that are nearest to a text, with an index that can be kept."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch.nn import functional
+
+from .data.rows import read_lines
+from .errors import UserError
+from .files import is_full, writing
+from .loading import weights_digest
+from .sentence_encoders import SentenceEncoder, load_sentence_encoder
+
+VECTORS = "vectors"  # name of the tensor in an index
+
+
+def search_sentences(
+    name: str, text: str, file: Path, number: int = 5, index: Path | None = None
+) -> list[tuple[str, float]]:
+    """Return the lines of a text file that are nearest to a text, with their cosines, the best first.
+
+    All cosines are computed, which takes a tenth of a second for a million sentences.
+
+    Args:
+        name: folder or Hub id of a sentence encoder.
+        text: what to look for.
+        file: UTF-8 text file with a sentence on each line; empty lines are left out, and of equal ones all but the
+            first.
+        number: number of sentences to return.
+        index: safetensors file with the vectors of the sentences. It is written if it does not exist, and read
+            otherwise, so that later searches embed the query alone.
+
+    Raises:
+        UserError: the model cannot be loaded, the text is empty, the file has no sentence, or the index is that of
+            another model or of other sentences.
+    """
+    if not text.strip():
+        raise UserError("The text to look for is empty; write a few words.")
+    sentences = read_sentences(file)
+    encoder = load_sentence_encoder(name)
+    vectors = functional.normalize(_vectors(encoder, sentences, index), dim=-1)
+    cosines = vectors @ functional.normalize(encoder.embed([text])[0], dim=0)
+    best = cosines.topk(min(number, len(sentences)))
+    return [(sentences[i], cosine) for i, cosine in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+
+
+def read_sentences(file: Path) -> list[str]:
+    """Return the different lines of a text file that are not empty.
+
+    Raises:
+        UserError: there is no such file, it is not UTF-8, or has no such line.
+    """
+    if not file.is_file():
+        raise UserError(f"{file} is not a file; give a text file with a sentence on each line, or a folder of images.")
+    sentences = list(dict.fromkeys(line.strip() for _, line in read_lines(file) if line.strip()))
+    if not sentences:
+        raise UserError(f"{file} has no sentence; write one on each line.")
+    return sentences
+
+
+def _vectors(encoder: SentenceEncoder, sentences: Sequence[str], index: Path | None) -> torch.Tensor:
+    """Return the vectors (N, D) of sentences: those of the index, or new ones, which are written to it."""
+    if index is None:
+        return encoder.embed(sentences)
+    facts = {
+        "model": weights_digest(encoder.model, f"{encoder.modules} {encoder.max_length}"),
+        "sentences": hashlib.sha256("\n".join(sentences).encode()).hexdigest(),
+    }
+    if not index.exists():
+        vectors = encoder.embed(sentences)
+        with writing(index.parent, "free some space"):
+            try:
+                save_file({VECTORS: vectors}, index, facts)
+            except (OSError, SafetensorError) as error:
+                if is_full(error):
+                    raise
+                raise UserError(f"{index} cannot be written ({error}); give another file.") from error
+        return vectors
+    if not index.is_file():
+        raise UserError(f"{index} is not a file; give one to read or to create.")
+    try:
+        with safe_open(index, "pt") as stored:
+            found, vectors = stored.metadata() or {}, stored.get_tensor(VECTORS)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{index} is not an index of hfattn search ({error}); give another file.") from error
+    for what, digest in facts.items():
+        if found.get(what) != digest:
+            raise UserError(
+                f"{index} was written {'with another model' if what == 'model' else 'for other sentences'}; remove it, "
+                "or give another file."
+            )
+    if vectors.ndim != 2 or len(vectors) != len(sentences):
+        raise UserError(f"{index} is damaged; remove it, or give another file.")
+    return vectors
