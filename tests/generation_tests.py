@@ -286,6 +286,38 @@ class GenerationTests:
         assert calls[0] == calls[1]
         assert calls[0][0] > 1
 
+    @pytest.mark.parametrize("change", ["none", "scores", "training", "hook", "mixed precision", "off"])
+    def test_when_lean_steps_are_taken(self, make: Make, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Otherwise the loop of transformers runs, with the same text."""
+        model, inputs, taken = made(make, True), self.batch(), []
+        if not hasattr(model, "lean_steps") or model.why_not_fast() is not None:
+            pytest.skip("this model has no lean steps")
+        options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}
+        expected = model.generate(**inputs, **options)
+        steps = model.lean_steps
+
+        def counted(*given: Any) -> Any:
+            taken.append(given)
+            return steps(*given)
+
+        monkeypatch.setattr(model, "lean_steps", counted)
+        if change == "scores":
+            options |= {"output_scores": True, "return_dict_in_generate": True}
+        elif change == "training":
+            model.train()
+        elif change == "hook":
+            next(iter(model.children())).register_forward_hook(lambda *given: None)
+        elif change == "mixed precision":  # accelerate's way
+            forward = model.forward
+            monkeypatch.setattr(model, "forward", lambda *args, **given: forward(*args, **given))
+        elif change == "off":
+            model.fast_generation = False
+        found = model.generate(**inputs, **options)
+        assert len(taken) == (change == "none")
+        assert (model.why_not_fast() is None) == (change in ("none", "scores"))
+        if change != "training":  # dropout
+            assert torch.equal(found.sequences if change == "scores" else found, expected)
+
     def test_max_length_counts_the_prompt(self, make: Make) -> None:
         model, inputs = make(eos_token_id=None), self.batch()
         assert model.generate(**inputs, max_length=9, do_sample=False).shape == (len(self.lengths), 9)

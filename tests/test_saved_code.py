@@ -54,8 +54,9 @@ VASWANI = {
 RECURRENT = {"cache_recurrent.py", "recurrent_cells.py", "recurrent_layers.py"}
 DECODER = {"attention_local.py", "configuration_recurrent_decoder.py", "encoder_decoder.py", "recurrent_decoder.py"}
 RNN_ENCODER = {"attention_pooling.py", "classifier_output.py", "configuration_rnn_encoder.py"}
-RNN_ENCODER |= {"modeling_rnn_encoder.py", "recurrent_cells.py", "recurrent_layers.py"}
+RNN_ENCODER |= {"modeling_rnn_encoder.py", "pooled_classifier.py", "recurrent_cells.py", "recurrent_layers.py"}
 KERNELS = {"cache_recurrent.py", "random_directions.py"}
+GENERATION = {"fast_generation.py"}
 PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
@@ -66,14 +67,20 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
     "translator": (
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
-        SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
-        4690,
+        SHARED | ATTENTION | VASWANI | PIPELINE | GENERATION | {"modeling_vaswani_translation.py", "vaswani_steps.py"},
+        5200,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,
         BahdanauConfig(vocab_size=12, embedding_size=8, encoder_hidden_size=8, hidden_size=8),
-        SHARED | ATTENTION | RECURRENT | PIPELINE | DECODER | {"configuration_bahdanau.py", "modeling_bahdanau.py"},
-        4440,
+        SHARED
+        | ATTENTION
+        | RECURRENT
+        | PIPELINE
+        | DECODER
+        | GENERATION
+        | {"configuration_bahdanau.py", "modeling_bahdanau.py", "recurrent_decoder_steps.py", "recurrent_steps.py"},
+        5000,
     ),
     "captioner": (
         ShowAttendTellForConditionalGeneration,
@@ -88,19 +95,19 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
             "modeling_show_attend_tell.py",
             "pipeline_image_captioning.py",
         },
-        4440,
+        4560,
     ),
     "recurrent classifier": (
         RNNEncoderForSequenceClassification,
         RNNEncoderConfig(vocab_size=12, embedding_size=8, hidden_size=8),
         SHARED | ATTENTION | RNN_ENCODER,
-        2800,
+        3020,
     ),
     "recurrent tagger": (
         RNNEncoderForTokenClassification,
         RNNEncoderConfig(vocab_size=12, embedding_size=8, hidden_size=8),
         SHARED | ATTENTION | RNN_ENCODER,
-        2800,
+        3020,
     ),
     "dual encoder": (
         DualEncoderModel,
@@ -113,8 +120,12 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
     "recurrent language model": (
         CharRNNForCausalLM,
         CharRNNConfig(vocab_size=12, embedding_size=8, hidden_size=8),
-        SHARED | RECURRENT | {"configuration_char_rnn.py", "modeling_char_rnn.py"},
-        1200,
+        SHARED
+        | RECURRENT
+        | GENERATION
+        | {"classifier_output.py", "configuration_char_rnn.py", "modeling_char_rnn.py"}
+        | {"pooled_classifier.py", "recurrent_steps.py"},
+        1990,
     ),
 }
 

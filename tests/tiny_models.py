@@ -46,6 +46,8 @@ from transformers import (
 from hfattn import (
     CharRNNConfig,
     CharRNNForCausalLM,
+    DualEncoderConfig,
+    DualEncoderModel,
     ShowAttendTellConfig,
     ShowAttendTellForConditionalGeneration,
     VaswaniConfig,
@@ -376,6 +378,21 @@ def tiny_sentence_encoder(folder: Path, pooling: str = "mean") -> Path:
     tiny_model(folder, "bert")
     width = json.loads((folder / "config.json").read_text())["hidden_size"]
     write_modules(folder, SentenceModules(pooling), width)
+    return folder
+
+
+def tiny_dual_encoder(folder: Path) -> Path:
+    """Save a dual encoder of texts and images of 16 x 16 pixels with random weights."""
+    torch.manual_seed(0)
+    tokenizer = wordpiece_tokenizer(TEXTS, types=True)
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    towers = {
+        "vision_config": {"model_type": "vit", "image_size": 16, "patch_size": 8, **sizes},
+        "text_config": {"model_type": "bert", "vocab_size": len(tokenizer), **sizes},
+    }
+    model = DualEncoderModel(DualEncoderConfig(**towers, projection_dim=6))
+    for part in (model, tokenizer, make_processor((16, 16), [0.5] * 3, [0.5] * 3)):
+        part.save_pretrained(folder)
     return folder
 
 
