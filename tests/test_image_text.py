@@ -15,8 +15,11 @@ from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
 from tiny_models import tiny_image_model, tiny_model
 from typer.testing import CliRunner
 
-from hfattn.data import ImageTextDataConfig
-from hfattn.data.digits import WORDS
+from hfattn.data import ImageTextDataConfig, text_groups, text_numbers
+from hfattn.data.digits import SPANISH_WORDS, WORDS
+from hfattn.data.images import CaptionedImage, digest
+from hfattn.errors import UserError
+from hfattn.metrics import retrieval_scores
 from hfattn.resources import load_recipe
 from hfattn.retrieval import embed_images, embed_texts, load_dual_encoder
 from hfattn.training import load_config, whiten_images
@@ -67,6 +70,42 @@ def drawings(path: Path, texts: int = 12) -> Path:
 
 
 # Data
+
+
+def test_a_text_of_an_image_is_right_for_the_others_of_its_group() -> None:
+    """Two languages: each row gives one example a language, and both names are right for all drawings of a thing."""
+    red, blue = (np.full((2, 2, 3), color, np.uint8) for color in ((255, 0, 0), (0, 0, 255)))
+    pairs = [(red, "red"), (blue, "blue"), (red, "rojo"), (blue, "azul"), (red + 1, "rojo"), (blue - 1, "green")]
+    images = [CaptionedImage(image, text) for image, text in pairs]
+    texts, numbers = text_numbers(images)
+    groups = text_groups(images)
+    assert texts == ["red", "blue", "rojo", "azul", "green"]
+    assert groups[0] == groups[2]
+    assert groups[1] == groups[3]
+    assert len(set(groups.tolist())) == 3
+    vectors = np.eye(5)
+    found = retrieval_scores(vectors[[2, 3, 0, 1, 2, 4]], vectors, groups[numbers], groups)
+    assert found["recall_at_1"] == found["text_to_image_recall_at_1"] == 1
+
+
+def test_columns_of_texts_are_names_of_the_same_image(tmp_path: Path) -> None:
+    path = drawings(tmp_path / "a.parquet")
+    rows = datasets.Dataset.from_parquet(str(path)).map(lambda row: {"es": f"es {row['name']}"})
+    rows.to_parquet(str(path))
+    config = ImageTextDataConfig(
+        dataset=str(path), image_columns=["large", "gray"], text_columns=["name", "es"], split=[0.5, 0.25, 0.25]
+    )
+    parts = config.read_parts(1)
+    assert sum(map(len, parts.values())) == 12 * 2 * 2
+    for images in parts.values():
+        names = {digest(item.image): set[str]() for item in images}
+        for item in images:
+            names[digest(item.image)].add(item.text)
+        assert all(len(each) == 2 and any(text.startswith("es ") for text in each) for each in names.values())
+    digits = ImageTextDataConfig(dataset="digits", text_columns=["en", "es"]).read_parts(1)
+    assert {item.text for item in digits["train"]} == {*WORDS, *SPANISH_WORDS}
+    with pytest.raises(UserError, match="The digits have no names in 'fr'; write en, es, or both"):
+        ImageTextDataConfig(dataset="digits", text_columns=["fr"]).read_parts(1)
 
 
 def test_each_column_of_images_is_tested_in_turn(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
 from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
 from .image_features import frozen_features, pool_images
 from .image_parts import CaptionedDataConfig, ImageDataConfig
-from .image_texts import ImageTextCollator, ImageTextDataConfig, ImageTexts, text_numbers
+from .image_texts import ImageTextCollator, ImageTextDataConfig, ImageTexts, text_groups, text_numbers
 from .images import (
     CaptionedImage,
     CaptionedImages,
@@ -169,6 +169,7 @@ __all__ = [
     "split_positions",
     "split_sentences",
     "tag_labels",
+    "text_groups",
     "text_numbers",
     "unlabeled",
     "unlabeled_images",

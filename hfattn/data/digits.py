@@ -1,10 +1,15 @@
 """The digits of scikit-learn: 1,797 images of 8 x 8 pixels, which need no download."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ..errors import UserError
 from .images import CaptionedImage, CaptionedImages, LabeledImage, LabeledImages
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+SPANISH_WORDS = ("cero", "uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve")
+_NAMES = {"en": WORDS, "es": SPANISH_WORDS}
 
 
 def read_digits() -> LabeledImages:
@@ -18,8 +23,18 @@ def read_digits() -> LabeledImages:
     return LabeledImages("the digits of scikit-learn", items, labels=[str(digit) for digit in range(10)])
 
 
-def read_digit_words() -> CaptionedImages:
-    """Return the digits with their names, such as "seven", as texts."""
+def read_digit_words(languages: Sequence[str] = ("en",)) -> CaptionedImages:
+    """Return the digits with their names, such as "seven", as texts: one for each language, "en" or "es".
+
+    Raises:
+        UserError: there are no names in a language.
+    """
+    if unknown := [language for language in languages if language not in _NAMES]:
+        raise UserError(f"The digits have no names in {unknown[0]!r}; write en, es, or both in data.text_columns.")
     digits = read_digits()
-    items = [CaptionedImage(image, WORDS[label], line) for image, label, line, _ in digits]
+    items = [
+        CaptionedImage(image, _NAMES[language][label], line)
+        for language in languages
+        for image, label, line, _ in digits
+    ]
     return CaptionedImages(digits.name, items)

@@ -17,6 +17,7 @@ from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
 from ..fields import at_least, one_of
+from .digits import SPANISH_WORDS
 from .image_parts import CaptionedDataConfig
 from .images import CaptionedImage, CaptionedImages, Encoded, open_image, read_captioned_images, read_images
 from .rows import Source
@@ -43,10 +44,9 @@ _CAPTIONS = {
 }
 _GRIDS = {"row2": (1, 2), "column2": (2, 1), "row3": (1, 3), "column3": (3, 1), "grid4": (2, 2)}
 
-_SPANISH = ("cero", "uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve")
 _DIGITS = {
     "en": ("a zero", "a one", "a two", "a three", "a four", "a five", "a six", "a seven", "an eight", "a nine"),
-    "es": tuple(f"un {name}" for name in _SPANISH),
+    "es": tuple(f"un {name}" for name in SPANISH_WORDS),
 }
 _ARTICLES = {"en": ("a", "an"), "es": ("un", "una")}
 _MOST_WORDS = 5  # of the caption of a stamp; longer ones tell a story

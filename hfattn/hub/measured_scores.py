@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from transformers import EvalPrediction
 
-from ..data.image_texts import text_numbers
+from ..data.image_texts import text_groups, text_numbers
 from ..data.images import LabeledImages
 from ..data.questions import FoundAnswer
 from ..metrics import (
@@ -163,7 +163,8 @@ def scores_of_embeddings(measurement: Measurement, part: str, result: Result) ->
         )
         embeds.append(sent.float().numpy())
     image_embeds, text_embeds = embeds
-    return retrieval_scores(image_embeds, text_embeds, text_numbers(examples)[1], np.arange(len(texts)))
+    groups = text_groups(examples.items)
+    return retrieval_scores(image_embeds, text_embeds, groups[text_numbers(examples)[1]], groups)
 
 
 def scores_of_vectors(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:

@@ -57,23 +57,23 @@ def rank_scores(found: np.ndarray) -> dict[str, float]:
 
 
 def retrieval_scores(
-    image_embeds: np.ndarray, text_embeds: np.ndarray, texts: np.ndarray, of_texts: np.ndarray
+    image_embeds: np.ndarray, text_embeds: np.ndarray, images: np.ndarray, texts: np.ndarray
 ) -> dict[str, Any]:
     """Return the scores of retrieval in both directions.
 
     Args:
         image_embeds: (N, D) embeddings of images, of length 1.
         text_embeds: (M, D) embeddings of different texts, of length 1.
-        texts: (N,) number of the text of each image.
-        of_texts: (M,) numbers of the texts.
+        images: (N,) group of each image.
+        texts: (M,) group of each text; the texts of a group are right for its images.
 
     Returns:
         The scores of ``rank_scores`` for the text of an image among all texts, and, with the prefix ``text_to_image_``,
         for the images of a text among all images, of which the most similar right one counts; ``examples`` (N) and
         ``texts`` (M).
     """
-    to_text = rank_scores(ranks(image_embeds, text_embeds, texts, of_texts))
-    to_image = rank_scores(ranks(text_embeds, image_embeds, of_texts, texts))
+    to_text = rank_scores(ranks(image_embeds, text_embeds, images, texts))
+    to_image = rank_scores(ranks(text_embeds, image_embeds, texts, images))
     backward = {f"text_to_image_{name}": score for name, score in to_image.items()}
     return {**to_text, **backward, "examples": len(image_embeds), "texts": len(text_embeds)}
 
@@ -83,7 +83,7 @@ class RetrievalScores:
 
     For ``TrainingArguments(batch_eval_metrics=True)``: collects the embeddings of the batches, for ranks are those
     among all images and texts, and returns the scores at the last one. Afterwards, ``image_embeds`` (N, D),
-    ``text_embeds`` (M, D), ``texts`` (N,) and ``of_texts`` (M,) are what they were computed from.
+    ``text_embeds`` (M, D) are what they were computed from.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class RetrievalScores:
             return {}
         self.image_embeds, texts, labels = (np.concatenate(each) for each in zip(*self._batches, strict=True))
         self._batches = []
-        self.texts = labels.astype(np.int64)
-        self.of_texts, first = np.unique(self.texts, return_index=True)
+        numbers, groups = labels.astype(np.int64).T
+        _, first = np.unique(numbers, return_index=True)
         self.text_embeds = texts[first]
-        return retrieval_scores(self.image_embeds, self.text_embeds, self.texts, self.of_texts)
+        return retrieval_scores(self.image_embeds, self.text_embeds, groups, groups[first])

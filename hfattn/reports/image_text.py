@@ -83,8 +83,7 @@ def _tested_column(data: Any) -> str | None:
 def worst_images(dataset: ImageTexts, found: Found, number: int) -> list[dict[str, Any]]:
     """Return the images whose text has the worst rank, with the text that was nearest."""
     _, images, texts = found
-    of_texts = np.arange(len(texts))
-    rank = ranks(images, texts, dataset.numbers, of_texts)
+    rank = ranks(images, texts, dataset.groups[dataset.numbers], dataset.groups)
     samples = []
     for i in np.argsort(-rank, kind="stable")[:number].tolist():
         nearest = int(np.argmax(images[i] @ texts.T))

@@ -92,7 +92,8 @@ class _Clamp(TrainerCallback):
 
 
 class ContrastiveTrainer(ReliableTrainer):
-    """A ``ReliableTrainer`` for a dual encoder, in batches with ``labels`` (B,), the number of each image's text.
+    """A ``ReliableTrainer`` for a dual encoder, in batches with ``labels`` (B, 2): the number of each image's
+    text, and its group. The texts of a group are right for all its images.
 
     The model returns ``image_embeds`` and ``text_embeds`` of length 1, and has a ``logit_scale`` and, for the sigmoid
     loss, a ``logit_bias``, as ``DualEncoderModel``. An image is compared with the texts of the batches of all
@@ -141,7 +142,7 @@ class ContrastiveTrainer(ReliableTrainer):
     ) -> torch.Tensor:
         """Return the loss of the images and texts (B, D) of all processes."""
         own = self.accelerator.unwrap_model(model)
-        numbers = gather(labels)
+        groups = gather(labels)[:, 1]
         logits = own.logit_scale.exp() * gather(image_embeds) @ gather(text_embeds).T
-        positives = numbers[:, None] == numbers
+        positives = groups[:, None] == groups
         return clip_loss(logits, positives) if self.loss == "clip" else sigmoid_loss(logits + own.logit_bias, positives)

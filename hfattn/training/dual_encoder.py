@@ -252,7 +252,7 @@ def whiten_images(model: DualEncoderModel, features: np.ndarray, texts: np.ndarr
     Args:
         model: the dual encoder.
         features: (N, width) features of images.
-        texts: (N,) number of the text of each image.
+        texts: (N,) group of the text of each image.
         kind: "total" or "within".
 
     Raises:

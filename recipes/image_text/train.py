@@ -19,6 +19,7 @@ from hfattn.data import (
     ImageTextDataConfig,
     ImageTexts,
     fingerprints,
+    text_groups,
     text_numbers,
 )
 from hfattn.errors import UserError, one_sentence
@@ -126,7 +127,8 @@ def main(command: RecipeCommand) -> None:
                 model, processor, parts, background=data.background, rows=rows, cache=cache, progress="images"
             )
             if section.whiten is not None:
-                whiten_images(model, image_features["train"], text_numbers(parts["train"])[1], section.whiten)
+                groups = text_groups(parts["train"].items)[text_numbers(parts["train"])[1]]
+                whiten_images(model, image_features["train"], groups, section.whiten)
         if "text" in section.locked:
             text_features = locked_text_features(model, tokenizer, texts, max_length=data.max_length, rows=rows)
     encode = partial(ImageTexts, processor=processor, tokenizer=tokenizer, max_length=data.max_length,
