@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList, set_seed
 from transformers.generation.streamers import BaseStreamer
 
@@ -307,9 +309,9 @@ class GenerationTests:
             model.train()
         elif change == "hook":
             next(iter(model.children())).register_forward_hook(lambda *given: None)
-        elif change == "mixed precision":  # accelerate's way
-            forward = model.forward
-            monkeypatch.setattr(model, "forward", lambda *args, **given: forward(*args, **given))
+        elif change == "mixed precision":
+            monkeypatch.setattr(AcceleratorState, "_shared_state", {})
+            Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model, evaluation_mode=True)
         elif change == "off":
             model.fast_generation = False
         found = model.generate(**inputs, **options)

@@ -680,6 +680,17 @@ def test_a_shift_of_sinusoidal_positions_is_a_rotation() -> None:
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), atol=1e-10, rtol=0)
 
 
+@pytest.mark.parametrize("lean", [True, False])
+def test_generation_reaches_the_last_learned_position(lean: bool) -> None:
+    ends: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": None, "decoder_start_token_id": 1}
+    model = make(VaswaniForConditionalGeneration, positions="learned", max_position_embeddings=8, **ends).eval()
+    model.fast_generation = lean
+    assert (model.why_not_fast() is None) == lean
+    assert model.generate(ids(2, 5), max_new_tokens=8, do_sample=False).shape == (2, 9)
+    with pytest.raises(ValueError, match="reaches position 8 and there are 8 learned positions"):
+        model.generate(ids(2, 5), max_new_tokens=9, do_sample=False)
+
+
 def test_sinusoidal_positions_go_on_where_learned_ones_end(tmp_path: Path) -> None:
     text = ids(1, 40)
     model = make(VaswaniForCausalLM, max_position_embeddings=8)

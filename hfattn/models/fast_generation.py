@@ -127,8 +127,8 @@ class FastGenerationMixin(GenerationMixin):
             return f"the weights are {self.dtype}"
         if torch.is_autocast_enabled(self.device.type):
             return "autocast is on"
-        if not unhooked(self):  # accelerate replaces forward, for autocast among others
-            return "the model has hooks, or forward was replaced"
+        if not unhooked(self):
+            return "the model has hooks, or was prepared for mixed precision"
         if len(set(vars(self).get("hf_device_map", {}).values())) > 1:
             return "the weights are on several devices"
         return self.lean_reason()
@@ -191,8 +191,10 @@ class LeanLinear:
 
 
 def unhooked(*modules: nn.Module) -> bool:
-    """Return whether modules are called without hooks, and with the ``forward`` of their class."""
-    return not any(each._forward_hooks or each._forward_pre_hooks or "forward" in vars(each) for each in modules)
+    """Return whether modules are called without hooks, and without the autocast of accelerate around them."""
+    return not any(
+        each._forward_hooks or each._forward_pre_hooks or hasattr(each, "_original_forward") for each in modules
+    )
 
 
 def _decode(

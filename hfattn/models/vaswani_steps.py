@@ -80,23 +80,30 @@ class VaswaniSteps(Steps):
             hypotheses = torch.eye(num_beams, dtype=torch.bool, device=decoder.device)
             self.inherited = hypotheses.repeat(len(own[0].keys) // num_beams, 1, 1, self.num_steps)
             self.hypotheses = hypotheses.expand(len(self.inherited), 1, -1, -1)
-        self.positions = self._positions(0, 0)
+        self.positions = self._positions(0)
 
-    def _positions(self, start: int, end: int) -> torch.Tensor:
-        """Return the vectors that are added to the embeddings at some positions, (positions, H)."""
+    def _positions(self, end: int) -> torch.Tensor:
+        """Return the vectors that are added to the embeddings at the positions before ``end``, (positions, H).
+
+        Raises:
+            ValueError: as ``add_positions``.
+        """
         decoder = self.decoder
-        positions = torch.arange(start, end, device=decoder.device)
-        if decoder.config.positions == "sinusoidal":
-            return sinusoidal_positions(positions, decoder.config.hidden_size, decoder.dtype)
         if decoder.config.positions == "learned":
-            return decoder.embed_positions(positions)
-        return torch.zeros(end - start, 1, dtype=decoder.dtype, device=decoder.device)
+            vectors = decoder.embed_positions.weight
+            if self.num_steps >= len(vectors):
+                decoder.add_positions(vectors[None, :1], torch.tensor([[self.num_steps]], device=decoder.device))
+            return vectors
+        if decoder.config.positions == "sinusoidal":
+            positions = torch.arange(end, device=decoder.device)
+            return sinusoidal_positions(positions, decoder.config.hidden_size, decoder.dtype)
+        return torch.zeros(end, 1, dtype=decoder.dtype, device=decoder.device)
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
         decoder, position = self.decoder, self.num_steps
         hidden_states = decoder.embed_tokens(tokens[:, None])[:, 0] * decoder.embed_scale  # (N, H)
         if position >= len(self.positions):
-            self.positions = self._positions(0, position + _BLOCK)
+            self.positions = self._positions(position + _BLOCK)
         hidden_states = decoder.embedding_norm(hidden_states + self.positions[position])
         if self.inherited is not None:
             self.inherited = torch.cat([self.inherited, self.hypotheses], dim=-1)
