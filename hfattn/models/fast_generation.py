@@ -123,14 +123,14 @@ class FastGenerationMixin(GenerationMixin):
             return "fast_generation is False"
         if self.training:
             return "the model is in training mode"
+        if any(hasattr(module, "_hf_hook") for module in self.modules()):  # of accelerate
+            return "the weights are on several devices, or loaded for each part"
         if self.dtype not in (torch.float32, torch.float64):
             return f"the weights are {self.dtype}"
         if torch.is_autocast_enabled(self.device.type):
             return "autocast is on"
         if not unhooked(self):
             return "the model has hooks, or was prepared for mixed precision"
-        if len(set(vars(self).get("hf_device_map", {}).values())) > 1:
-            return "the weights are on several devices"
         return self.lean_reason()
 
     def generate(
