@@ -23,7 +23,7 @@ def search_sentences(
 ) -> list[tuple[str, float]]:
     """Return the lines of a text file that are nearest to a text, with their cosines, the best first.
 
-    All cosines are computed, which takes a tenth of a second for a million sentences.
+    All cosines are computed, without an approximation.
 
     Args:
         name: folder or Hub id of a sentence encoder.
