@@ -249,11 +249,11 @@ def check_stride(data: CausalDataConfig, stride: int | None) -> None:
         raise UserError("data.stateful reads each token once, after all that precede it; remove evaluation.stride.")
 
 
-def check_state(data: CausalDataConfig, model: "PreTrainedModel", arguments: "TrainingArguments") -> None:
+def check_state(data: CausalDataConfig, model: "PreTrainedModel") -> None:
     """Check that a model has a state for ``data.stateful``, which is carried from window to window.
 
     Raises:
-        UserError: it has none, or one process trains on several GPUs.
+        UserError: it has none.
     """
     if not data.stateful:
         return
@@ -264,8 +264,6 @@ def check_state(data: CausalDataConfig, model: "PreTrainedModel", arguments: "Tr
             f"data.stateful carries a recurrent state, and {type(model).__name__} has none; write false, or "
             "model.model_type: char_rnn."
         )
-    if arguments.n_gpu > 1:
-        raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
 
 
 def predicts_previous(model: PreTrainedConfig | ModelLocation) -> bool:

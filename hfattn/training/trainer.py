@@ -495,10 +495,17 @@ class StatefulTrainer(ReliableTrainer):
     This trainer is for datasets (``hfattn.data.Streams``) in which row b of a batch continues row b of the previous
     batch. The state is zero at the start of each epoch. Each process carries the state of its own rows, through every
     micro-batch of an accumulated step. Evaluation has a separate state. Checkpoints include the state.
+
+    Raises:
+        UserError: one process trains on several GPUs, or the cache of the model grows.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.args.n_gpu > 1:
+            raise UserError(
+                "Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu."
+            )
         self._training_state: Cache | None = None
         self._evaluation_state: Cache | None = None
         if any(isinstance(layer, DynamicLayer) and not layer.is_sliding for layer in self.model.empty_cache().layers):

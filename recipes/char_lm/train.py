@@ -112,8 +112,6 @@ def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     validate(config)
     arguments = config.arguments(command.run)
-    if config.data.stateful and arguments.n_gpu > 1:
-        raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
     command.start(arguments)
 
     # Data: text -> tokenizer -> ids -> windows or streams
