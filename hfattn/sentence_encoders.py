@@ -86,7 +86,7 @@ def read_modules(location: ModelLocation) -> SentenceModules | None:
     if listed is None:
         return None
     if not isinstance(listed, list) or not all(isinstance(each, dict) and "type" in each for each in listed):
-        raise UserError(f"{MODULES} of {location.name} is no list of modules; copy it again.")
+        raise UserError(f"{MODULES} of {location.name} is not a list of modules; copy it again.")
     found = {str(each["type"]).rpartition(".")[2]: str(each.get("path", "")) for each in listed}
     if unknown := [name for name in found if name not in ("Transformer", "Pooling", "Normalize")]:
         raise UserError(

@@ -529,7 +529,7 @@ def test_modules_that_are_not_known_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has the module Dense, and hfattn reads Transformer, Pooling and Normalize"):
         read_modules(location)
     (tmp_path / "modules.json").write_text("{}")
-    with pytest.raises(UserError, match=r"modules.json of .* is no list of modules"):
+    with pytest.raises(UserError, match=r"modules.json of .* is not a list of modules"):
         read_modules(location)
 
 

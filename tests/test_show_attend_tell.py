@@ -136,7 +136,7 @@ def test_soft_attention_equals_equations_1_to_7_and_14(gate: str) -> None:
 
 
 def test_the_detection_of_words_is_the_largest_logit_of_the_annotations() -> None:
-    """A word counts once however often it is in the caption; positions without a label are no word."""
+    """A word counts once however often it is in the caption; positions without a label are not words."""
     model, pixels, labels = build(word_detection=0.3).train(), images(), captions()
     plain = build().train()
     plain.load_state_dict({name: each for name, each in model.state_dict().items() if "word_detector" not in name})

@@ -241,7 +241,7 @@ def number_of_label(label: Any, place: str) -> float:
     """Return a label as a finite number.
 
     Raises:
-        UserError: it is none; ``place`` says where it is.
+        UserError: it is not a number, or not finite; ``place`` says where it is.
     """
     try:
         number = math.nan if isinstance(label, bool) else float(label)

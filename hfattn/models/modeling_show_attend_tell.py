@@ -478,7 +478,7 @@ class ShowAttendTellForConditionalGeneration(CaptioningMixin, ShowAttendTellPreT
         """Return the binary cross-entropies (B,), summed over words, of annotations (B, L, D) and labels (B, T)."""
         assert self.word_detector is not None
         found = widen(self.word_detector(annotations))  # (B, V)
-        # A position without a label counts as padding, which is no word.
+        # A position without a label counts as padding, which is not a word.
         words = labels.to(found.device).masked_fill(labels == -100, self.config.pad_token_id)
         present = torch.zeros_like(found).scatter_(1, words, 1.0)
         present[:, self.config.pad_token_id] = 0.0

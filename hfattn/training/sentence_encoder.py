@@ -277,7 +277,7 @@ def mined_negatives(pairs: TextPairs, vectors: np.ndarray, margin: float) -> Tex
         allowed = cosines <= limit
         for row, number in enumerate(first[rows].tolist()):
             allowed[row, right[number]] = False
-            if number in place:  # a text is no negative of itself
+            if number in place:  # a text is not a negative of itself
                 allowed[row, place[number]] = False
         ranked = np.where(allowed, cosines, -2 - cosines)
         chosen[rows] = candidates[ranked.argmax(1)]
