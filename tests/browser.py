@@ -63,7 +63,10 @@ def visited(browser: "Browser", url: str, language: str, width: int, *, also: tu
     complaints: list[str] = []
     elsewhere: list[str] = []
     own = (url, "data:", "blob:", *also)
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: complaints.append(f"{message.text} ({message.location})") if message.type == "error" else None,
+    )
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
     page.goto(url)
@@ -76,8 +79,8 @@ def visited(browser: "Browser", url: str, language: str, width: int, *, also: tu
             page.wait_for_timeout(500)  # of transitions
             found += [f"{scheme}: {each}" for frame in page.frames for each in violations(frame)]
         assert not found, "\n".join(found)
-        assert not complaints
-        assert not elsewhere
+        assert not complaints, "\n".join(complaints)
+        assert not elsewhere, "\n".join(elsewhere)
     finally:
         context.close()
 

@@ -28,7 +28,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 from hub_server import HubServer
 from huggingface_hub import SpaceCard, metadata_load
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Route
 from transformers import PreTrainedTokenizerBase, set_seed
 from typer.testing import CliRunner
 
@@ -271,6 +271,27 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
         page.wait_for_function("!document.querySelector('#paper i.prompt')")  # colored again as a whole
         paper = "document.querySelector('#paper .written').textContent"
         page.wait_for_function(f"[...document.querySelectorAll('textarea')].pop().value == {paper}", timeout=5000)
+
+
+def test_a_text_can_be_stopped_once_the_server_has_begun_it(browser: Browser, url: str) -> None:
+    late: list[Route] = []
+    with visited(browser, url, "en-US", 1280) as page:
+        page.wait_for_function("document.querySelector('#paper .written')?.textContent.length == 404", timeout=60_000)
+        page.wait_for_function("!document.getElementById('start').disabled")
+        start, stop = (page.get_by_role("button", name=name, exact=True) for name in ("Write", "Stop"))
+        page.get_by_label("number input for Length").fill("1000")
+        page.route("**/queue/join*", lambda route: late.append(route))  # a slow connection
+        start.click()
+        for _ in range(2):  # the request that draws a seed, and that for the text
+            while not late:
+                page.wait_for_timeout(50)
+            assert stop.is_disabled()  # Gradio could not cancel it yet
+            late.pop().continue_()
+        page.unroute("**/queue/join*")
+        stop.click()  # waits until it can be pressed
+        page.wait_for_function("!document.getElementById('start').disabled")
+        page.wait_for_timeout(1500)
+        assert len(page.locator("#paper .written").inner_text()) < 1004
 
 
 def test_a_long_text_does_not_keep_the_browser_busy(browser: Browser, url: str) -> None:

@@ -71,7 +71,7 @@ BLANKS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "↵"}
 # Gradio sends only the new end of a growing text; this script appends only that end to the document.
 PAPER = """
 const paper = element.querySelector('.written'), legend = element.querySelector('.legend');
-let text = '', shades = '';
+let text = '', shades = '', writing = false;
 watch('value', () => {
   const now = props.value;
   legend.textContent = now.legend;
@@ -88,7 +88,8 @@ watch('value', () => {
     }
     run.firstChild.appendData(characters[i]);
   }
-  [text, shades] = [now.text, now.shades];
+  if (now.writing && !writing) trigger('play');
+  [text, shades, writing] = [now.text, now.shades, now.writing];
 });
 """
 # Rows of a character, its probability and that after temperature, top-k and top-p.
@@ -111,11 +112,16 @@ watch('value', () => {
 });
 """
 REST = "() => [{__type__: 'update', interactive: true}, {__type__: 'update', interactive: false}]"  # Write, Stop
+# A request can be canceled after the server has answered it once; before, Gradio does not know its number.
+STOPPABLE = "() => ({__type__: 'update', interactive: true})"
 # Stop a text that is being written, and press Write as soon as it can be pressed.
 AGAIN = """() => {
   const [start, stop] = ['start', 'stop'].map((name) => document.getElementById(name));
-  stop.click();
-  const write = () => start.disabled ? setTimeout(write, 50) : start.click();
+  const write = () => {
+    if (!start.disabled) return start.click();
+    stop.click();  // a click on a disabled button does nothing
+    setTimeout(write, 50);
+  };
   write();
 }"""
 
@@ -199,9 +205,12 @@ def shade(color: str, value: float) -> str:
     return f"{'p' if value >= 0 else 'n'}{min(LEVELS, round(LEVELS * abs(value)))}"
 
 
-def sheet(text: str, shades: str, legend: str) -> dict[str, str]:
-    """Return the value of the page: a text, two characters for the color of each of its characters, and a legend."""
-    return {"text": text, "shades": shades, "legend": legend}
+def sheet(text: str, shades: str, legend: str, writing: bool = False) -> dict[str, Any]:
+    """Return the value of the page.
+
+    It is a text, two characters for the color of each of its characters, a legend, and whether more text will follow.
+    """
+    return {"text": text, "shades": shades, "legend": legend, "writing": writing}
 
 
 def distribution(step: Step, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -297,22 +306,22 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
         prompt: str, temperature: float, top_k: float, top_p: float, length: float, unit: float, seed: float | None,
         keep: bool, request: gr.Request,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """Draw a seed, unless it is kept, and exchange the buttons that can be pressed."""
+        """Draw a seed, unless it is kept; Write cannot be pressed until the text is complete or stopped."""
         chosen = seed if keep else secrets.randbelow(SEEDS)
         check(prompt, request, temperature, top_k, top_p, length, unit, chosen)
-        return chosen, gr.update(interactive=False), gr.update(interactive=True)
+        return chosen, gr.update(interactive=False)
 
     def write(
         prompt: str, temperature: float, top_k: float, top_p: float, length: float, seed: float | None,
         color: str, unit: float, request: gr.Request,
-    ) -> Iterator[tuple[str, dict[str, str], str]]:  # fmt: skip
+    ) -> Iterator[tuple[str, dict[str, Any], str]]:  # fmt: skip
         check(prompt, request, temperature, top_k, top_p, length, seed, unit)
         if len(prompt) > MAX_PROMPT:
             TEXTS.refuse(request, "long_prompt", length=len(prompt), limit=MAX_PROMPT)
         assert seed is not None
         text, shades, bars = prompt, PROMPT * len(prompt), ""
         shown = legend(color, int(unit), request)
-        yield text, sheet(text, shades, shown), bars
+        yield text, sheet(text, shades, shown, writing=True), bars
         due = time.monotonic()
         for step in continuation(model, tokenizer, prompt, temperature, int(top_k), top_p, int(length), int(seed)):
             time.sleep(PAUSE)
@@ -321,11 +330,11 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
             shades += shade(color, {"unit": float(step.states[int(unit)]), "surprise": bits, "none": 0.0}[color])
             bars = distribution(step, tokenizer)
             if time.monotonic() >= due:
-                yield text, sheet(text, shades, shown), bars
+                yield text, sheet(text, shades, shown, writing=True), bars
                 due = time.monotonic() + 1 / UPDATES
-        yield text, sheet(text, shades, shown), bars
+        yield text, sheet(text, shades, shown, writing=True), bars
 
-    def recolor(text: str, color: str, unit: float, request: gr.Request) -> dict[str, str]:
+    def recolor(text: str, color: str, unit: float, request: gr.Request) -> dict[str, Any]:
         if not text:
             return sheet("", "", legend(color, int(unit), request))
         check(text, request, unit)
@@ -338,11 +347,11 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
         shades = "".join(shade(color, value) for value in values.tolist())
         return sheet(text, shades, legend(color, int(unit), request))
 
-    def settle(text: str, color: str, unit: float, request: gr.Request) -> tuple[str, dict[str, str]]:
+    def settle(text: str, color: str, unit: float, request: gr.Request) -> tuple[str, dict[str, Any]]:
         """Show the same text in both places; after a stop, one of them may have had an update more."""
         return text, recolor(text, color, unit, request)
 
-    def find(text: str, followed: str, request: gr.Request) -> tuple[Any, Any, dict[str, str]]:
+    def find(text: str, followed: str, request: gr.Request) -> tuple[Any, Any, dict[str, Any]]:
         if not text:
             TEXTS.refuse(request, "no_text")
         check(text, request)
@@ -418,7 +427,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
         beginning = start.click(
             begin,
             [prompt, temperature, top_k, top_p, length, unit, seed, keep],
-            [seed, start, stop],
+            [seed, start],
             api_visibility="private",
             show_progress="hidden",
         )
@@ -430,6 +439,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
             trigger_mode="multiple",  # also while the page still waits for the end of a text that was stopped
             show_progress="hidden",  # otherwise Gradio shows "Error" on top of the text
         )
+        paper.play(None, None, stop, js=STOPPABLE)
         colored = {"inputs": [text, color, unit], "show_progress": "hidden"}
         # Colors change only after the text is complete.
         written = writing.success(None, None, [start, stop], js=REST)
