@@ -147,13 +147,23 @@ def test_a_corpus_is_one_document_or_several(tmp_path: Path) -> None:
         "one\ntwo\nthree"
     ]
     several = read_documents(str(rows), text_column="t")
-    parts = split_corpus(several, [1, 1, "rest"])
-    assert [[item.text for item in part] for part in parts] == [["one"], ["two"], ["three"]]
-    assert [part.items[0].text for part in split_corpus(corpus, [3, 4, "rest"])] == [
+    assert [part.items[0].text for part in split_corpus(corpus, [3, 4, "rest"], seed=1)] == [
         text.read_text()[:3], text.read_text()[3:7], text.read_text()[7:]
     ]  # fmt: skip
-    with pytest.raises(UserError, match=r"split \[0.1, 0.9\] leaves a part of a.jsonl empty"):
-        split_corpus(several, [0.1, 0.9])
+    several = read_documents(str(rows), text_column="t")
+    with pytest.raises(UserError, match=r"split \[0.1, 0.9\] leaves a part empty"):
+        split_corpus(several, [0.1, 0.9], seed=1)
+
+
+def test_documents_are_split_at_random_and_stay_in_order(tmp_path: Path) -> None:
+    texts = [f"good {i}" for i in range(100)] + [f"bad {i}" for i in range(100)] + ["again"] * 20  # sorted by class
+    rows = read_documents(str(written(tmp_path / "a.jsonl", [{"text": text} for text in texts])))
+    train, validation = ([item.text for item in part] for part in split_corpus(rows, [0.7, 0.3], seed=1))
+    assert {text.split()[0] for text in train} >= {"good", "bad"} <= {text.split()[0] for text in validation}
+    assert not set(train) & set(validation)
+    assert sorted(train, key=texts.index) == train
+    assert sorted(validation, key=texts.index) == validation
+    assert split_corpus(rows, [0.7, 0.3], seed=1) != split_corpus(rows, [0.7, 0.3], seed=2)
 
 
 # Loss and scores
@@ -366,7 +376,8 @@ def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path) -> None
     assert model.num_parameters() == results["model"]["parameters"]
     end = tokenizer.eos_token_id
     assert model.config.eos_token_id == tokenizer.bos_token_id == end
-    ids = [token for i in range(170, 200) for token in (end, *tokenizer(f"{SENTENCES[i % 4]} {i}").input_ids)]
+    test = split_corpus(read_documents(str(rows)), [140, 30, "rest"], 0)[-1]
+    ids = [token for item in test for token in (end, *tokenizer(item.text).input_ids)]
     nats = literal_nats(model.eval(), ids, block=16, stride=16)
     assert results["metrics"]["test"]["nats_per_token"] == pytest.approx(nats / (len(ids) - 1), rel=1e-4)
     assert "from scratch" in (tmp_path / "run" / "README.md").read_text()

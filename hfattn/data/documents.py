@@ -115,19 +115,19 @@ def compiled(expression: str) -> re.Pattern[str]:
         raise UserError(f"{expression!r} is not a regular expression: {error}; write one such as '^ = [^=]'.") from None
 
 
-def split_corpus(corpus: Documents, split: Sequence[float | int | str]) -> list[Documents]:
-    """Cut a corpus by position into train, validation and, if three parts are given, test.
+def split_corpus(corpus: Documents, split: Sequence[float | int | str], seed: int) -> list[Documents]:
+    """Cut a corpus into train, validation and, if three parts are given, test.
 
-    A single document is cut between characters; several documents are distributed over the parts and are not cut.
+    A single document is cut by position, between characters. Several documents are not cut: they are drawn at random
+    (a file of reviews may be sorted by label), keep their order, and equal ones go into the same part.
 
     Raises:
         UserError: the split does not fit the corpus or leaves a part empty.
     """
-    if len(corpus) == 1:
-        text = corpus.items[0].text
-        parts = [[Document(text[part])] for part in split_positions(len(text), split)]
-    else:
-        parts = [corpus.items[part] for part in split_positions(len(corpus), split, "documents")]
-    if not all(part and part[0].text for part in parts):
+    if len(corpus) > 1:
+        return corpus.split(split, seed, key=lambda document: document.text, unit="documents")
+    text = corpus.items[0].text
+    parts = [text[part] for part in split_positions(len(text), split)]
+    if not all(parts):
         raise UserError(f"split {list(split)} leaves a part of {corpus.name} empty; give more text, or another split.")
-    return [replace(corpus, items=part) for part in parts]
+    return [replace(corpus, items=[Document(part)]) for part in parts]

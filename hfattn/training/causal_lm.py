@@ -53,7 +53,7 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
     # "embedded" (the Python language reference), "dates" (generated prompts and completions), "duplicate" or "recall"
     # (generated sequences of symbols), a file, or a dataset on the Hub.
     dataset: str = EMBEDDED
-    # Text by position: characters of a single document, or whole documents. Other forms at random.
+    # A single document by position, in characters. Several documents and other forms at random.
     split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.05, 0.05])
     # text: running text, in windows; prompt_completion: two columns, with the loss on the completion; messages: a
     # column of conversations, with the loss on what the assistant says. null: by the columns.
@@ -155,7 +155,7 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
 
     def cut(self, whole: Documents | Demonstrations, seed: int) -> list[Any]:
         if isinstance(whole, Documents):
-            return split_corpus(whole, self.split)
+            return split_corpus(whole, self.split, seed)
         return whole.split(self.split, seed, key=self.key, unit="prompts")
 
     def read_parts(self, seed: int, given: Source | None = None) -> dict[str, Documents | Demonstrations]:
