@@ -9,7 +9,7 @@ import pytest
 import torch
 from commands import run_here
 
-from benchmarks.claims import forgetting, hashing_rounds, multi30k, transformer_xl, ulmfit
+from benchmarks.claims import collapse, forgetting, hashing_rounds, multi30k, transformer_xl, ulmfit
 from benchmarks.claims.__main__ import run
 from benchmarks.claims.claim import (
     Claim,
@@ -284,3 +284,12 @@ def test_a_memory_of_the_whole_text_reads_it_as_one_segment(monkeypatch: pytest.
         alone = next_loss(model(apart[:, :-1], use_cache=False).logits, apart).item() / math.log(2)
     assert transformer_xl.bits_per_character(model, text, has_memory=False) == pytest.approx(alone, rel=1e-5)
     assert alone != pytest.approx(whole, rel=1e-5)
+
+
+def test_self_distillation_of_a_claim_measures_its_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collapse, "STEPS", 2)
+    monkeypatch.setattr(collapse, "LAST", 1)
+    values = collapse.measure("centering and sharpening", 1, Path()).values
+    assert 0 < values["entropy"] <= 1
+    assert values["divergence"] >= 0
+    assert 0.1 < values["accuracy"] <= 1

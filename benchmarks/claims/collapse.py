@@ -49,7 +49,7 @@ def distill(
     Args:
         momentum: of the teacher at the start; it grows to 1 by a cosine.
         temperature: of the teacher.
-        side: pixels of a side of a global crop; those of a local one are in the model's configuration.
+        side: pixels of a side of a global crop; those of a local one are ``model.dino.local_size``.
 
     Returns:
         the entropy of the teacher as a share of ln K, and the divergence of the student from it in nats, of each step.
@@ -61,7 +61,7 @@ def distill(
     for step in range(steps):
         batch = pixels[torch.randint(len(pixels), (BATCH,), generator=generator)]
         large = torch.stack([crops(batch, GLOBAL, side, generator) for _ in range(2)], dim=1)
-        small = torch.stack([crops(batch, LOCAL_SCALE, model.config.local_size, generator) for _ in range(2)], dim=1)
+        small = torch.stack([crops(batch, LOCAL_SCALE, model.dino.local_size, generator) for _ in range(2)], dim=1)
         outputs = model(large, small)
         losses = dino_losses(outputs.student, outputs.teacher, model.center, STUDENT, temperature)
         for group in optimizer.param_groups:
@@ -72,7 +72,7 @@ def distill(
         optimizer.step()
         model.update_teacher(cosine_schedule(momentum, 1.0, step / steps))
         model.update_center(outputs.teacher.flatten(0, 1).mean(0))
-        entropies.append(losses.entropy.mean().item() / math.log(model.config.prototypes))
+        entropies.append(losses.entropy.mean().item() / math.log(model.dino.prototypes))
         divergences.append(losses.divergence.mean().item())
     return entropies, divergences
 
