@@ -530,7 +530,7 @@ def test_bad_input_gets_one_sentence(
 def test_a_model_without_a_state_is_refused(tmp_path: Path) -> None:
     gpt2 = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 8}
     config = language_model_config(tmp_path, model=gpt2, tokenizer={"kind": "bpe", "vocab_size": 90})
-    with pytest.raises(UserError, match=r"data\.stateful carries a recurrent state, and GPT2LMHeadModel has none"):
+    with pytest.raises(UserError, match=r"data\.stateful carries a state, and GPT2LMHeadModel has none"):
         train_here(LANGUAGE_MODELS, config)
 
 

@@ -261,8 +261,8 @@ def check_state(data: CausalDataConfig, model: "PreTrainedModel") -> None:
 
     if not isinstance(model, CharRNNForCausalLM | VaswaniForCausalLM):
         raise UserError(
-            f"data.stateful carries a recurrent state, and {type(model).__name__} has none; write false, or "
-            "model.model_type: char_rnn."
+            f"data.stateful carries a state, and {type(model).__name__} has none; write false, model.model_type: "
+            "char_rnn, or vaswani with decoder_pattern: memory."
         )
 
 
