@@ -106,8 +106,8 @@ def groups(device: torch.device) -> Iterator[Group]:
         for row, model in rows.items():
             loss = loss_of(model.eval(), batch)
             loss.backward()
-            gradient = torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None]).double().norm()
-            found[row] = torch.stack([loss.detach().double(), gradient])
+            gradients = [each.grad.double() for each in model.parameters() if each.grad is not None]
+            found[row] = torch.stack([loss.detach().double(), torch.cat([each.flatten() for each in gradients]).norm()])
             model.zero_grad()
         first = next(iter(found.values()))
         for row, values in found.items():

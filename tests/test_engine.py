@@ -1,5 +1,6 @@
 """Translators that CTranslate2 runs: the tokens of generate(), once exported, and what it refuses."""
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,16 @@ def test_a_model_that_the_engine_cannot_hold_is_refused_in_one_sentence(tmp_path
     with pytest.raises(UserError, match="'int9' is not a quantization; write float32 or int8"):
         open_engine(str(tmp_path / "ours"), "int9")
     assert not list(kept.iterdir())
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator_folder(tmp_path / "ours")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ctranslate2" else found(name))
+    with pytest.raises(
+        UserError, match=r"needs ctranslate2, which is not installed; run: pip install 'hfattn\[export\]'"
+    ):
+        open_engine(str(tmp_path / "ours"))
 
 
 def test_the_settings_of_a_model_are_the_defaults(tmp_path: Path) -> None:
