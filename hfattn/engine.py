@@ -117,10 +117,11 @@ class EngineTranslator:
         lengths = [len(source) for source in sources]
         if not all(lengths):
             raise UserError("CTranslate2 reads no text without a token; remove it, or leave out the engine.")
-        if max([*lengths, limit]) > self._longest:
+        longest = max(lengths, default=0)
+        if max(longest, limit) > self._longest:
             raise UserError(
-                f"CTranslate2 has {self._longest} positions for {self.name}, and a text has {max(lengths, default=0)} tokens and "
-                f"a translation up to {limit}; shorten them, or leave out the engine."
+                f"CTranslate2 has {self._longest} positions for {self.name}, and a text has {longest} tokens and a "
+                f"translation up to {limit}; shorten them, or leave out the engine."
             )
         penalty = 1.0 if settings.length_penalty is None else settings.length_penalty
         results = self._engine.translate_batch(
