@@ -97,7 +97,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer that splits at spaces, with a word for each token: "w0 w1"."""
     tokenizer = Tokenizer(WordLevel({f"w{i}": i for i in range(V)}, unk_token="w0"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="w0", unk_token="w0")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="w0", unk_token="w0", bos_token="w1")
 
 
 def by_engine(engine: EngineTranslator, inputs: dict[str, torch.Tensor], options: dict[str, Any]) -> torch.Tensor:

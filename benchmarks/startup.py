@@ -31,7 +31,7 @@ TRANSLATE = (
     "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\n"
     "model = AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1])\n"
     "ids = model.generate(**tokenizer(sys.argv[2], return_tensors='pt'))\n"
-    "print(tokenizer.decode(ids[0, 1:], skip_special_tokens=True))\n"
+    "print(tokenizer.decode(ids[0], skip_special_tokens=True))\n"
 )
 CLI = "from hfattn_cli import app; app()"  # as the script hfattn does
 PROGRAMS = {  # of each row: what it imports, and what it translates with

@@ -194,7 +194,8 @@ def _other_search(model: PreTrainedModel) -> str | None:
     for name, value in settings.to_diff_dict().items():
         if name not in _FOLLOWED and value is not None and value is not False and value != _NEUTRAL.get(name):
             return f"its generation_config.json has {name}"
-    if settings.decoder_start_token_id not in (None, model.config.decoder_start_token_id):
+    start = settings.bos_token_id if settings.decoder_start_token_id is None else settings.decoder_start_token_id
+    if start not in (None, model.config.decoder_start_token_id):
         return "its generation_config.json has another decoder_start_token_id than its config.json"
     return None if _ends(settings) else "it has no end token"
 
