@@ -4,15 +4,19 @@ A benchmark has tables, whose columns are groups of functions. The functions of 
 then in rounds, each function in each round, so that a change of the machine's load affects all of them. A product of
 matrices and a copy, whose rates are those of the machine at that time, are timed in the same rounds.
 
-The time is that of the process on the CPU with one thread, which other processes lengthen less than the time that
-passes; otherwise (several threads, an accelerator), it is the time that passes. Both are recorded.
+The time is that of the process, and of those that it starts, on the CPU with one thread, which other processes
+lengthen less than the time that passes; otherwise (several threads, an accelerator), it is the time that passes. Both
+are recorded.
 """
 
 import argparse
 import ctypes
+import importlib.metadata
+import importlib.util
 import json
 import math
 import os
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -62,12 +66,14 @@ class Benchmark:
         tables: by name, what makes the groups of a table on a device, one after the other, so that only one is in
             memory.
         report: returns the Markdown of a record.
+        peers: other packages that are compared, where they are installed.
     """
 
     name: str
     page: Path
     tables: dict[str, Callable[[torch.device], Iterator[Group]]]
     report: Callable[["Record"], str]
+    peers: tuple[str, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -136,14 +142,20 @@ def is_cpu_time(threads: int, device: str) -> bool:
 # Measurement
 
 
+def cpu_seconds() -> float:
+    """Return seconds of this process on the CPU, and of those that it has started and that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
 def clock(function: Function, calls: int, device: torch.device) -> tuple[float, float]:
     """Return seconds of the process on the CPU, and seconds that pass, of one of several calls."""
-    cpu, wall = time.process_time(), time.perf_counter()
+    cpu, wall = cpu_seconds(), time.perf_counter()
     for _ in range(calls):
         function()
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
-    return (time.process_time() - cpu) / calls, (time.perf_counter() - wall) / calls
+    return (cpu_seconds() - cpu) / calls, (time.perf_counter() - wall) / calls
 
 
 def peak_memory(function: Function, device: torch.device) -> int:
@@ -204,8 +216,8 @@ def measure(group: Group, rounds: int, threads: int, device: torch.device) -> di
     }
 
 
-def facts(threads: int, device: torch.device, rounds: int) -> dict[str, Any]:
-    """Return the circumstances of a table."""
+def facts(threads: int, device: torch.device, rounds: int, peers: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the circumstances of a table, with the versions of libraries and of the ``peers`` that are installed."""
     capabilities = torch.cpu.get_capabilities()
     return {
         "processor": cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device),
@@ -215,7 +227,11 @@ def facts(threads: int, device: torch.device, rounds: int) -> dict[str, Any]:
         "device": device.type,
         "rounds": rounds,
         "load": round(os.getloadavg()[0], 1),  # processes that run or want to, including this one
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "versions": {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            **{name: importlib.metadata.version(name) for name in peers if importlib.util.find_spec(name)},
+        },
     }
 
 
@@ -317,7 +333,8 @@ def run(benchmark: Benchmark, documentation: str) -> None:
         return {**known, **tables}
 
     for name in arguments.only or benchmark.tables:
-        table = tables[name] = {"facts": facts(arguments.threads, arguments.device, arguments.rounds), "groups": []}
+        now = facts(arguments.threads, arguments.device, arguments.rounds, benchmark.peers)
+        table = tables[name] = {"facts": now, "groups": []}
         for group in benchmark.tables[name](arguments.device):
             table["groups"].append(measure(group, arguments.rounds, arguments.threads, arguments.device))
             table["facts"]["load"] = max(table["facts"]["load"], round(os.getloadavg()[0], 1))

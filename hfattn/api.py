@@ -163,6 +163,8 @@ def predict(
     hypotheses: int = 1,
     num_beams: int | None = None,
     max_new_tokens: int | None = None,
+    engine: str = "torch",
+    quantization: str | None = None,
 ) -> list[dict[str, Any]]:
     """Return what a model of any task predicts for each input, as ``hfattn predict`` does for a file.
 
@@ -173,7 +175,7 @@ def predict(
         inputs: for each, its text, or its parts in order or by name: ``text`` and ``pair``, ``question`` and
             ``context``, or ``context`` and ``choices``.
         batch_size: inputs that the model reads at once.
-        abstain, hypotheses, num_beams, max_new_tokens: see ``hfattn.predicting.PredictOptions``.
+        abstain, hypotheses, num_beams, max_new_tokens, engine, quantization: see ``hfattn.predicting.PredictOptions``.
 
     Returns:
         For a classifier ``label``, ``probability`` and ``probabilities``, and if a threshold applies ``rejected``; for
@@ -190,7 +192,7 @@ def predict(
 
     if isinstance(inputs, str):
         raise UserError("inputs is one text; give a list of texts.")
-    options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens)
+    options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens, engine, quantization)
     return list(predictions(open_predictor(fspath(model), options), inputs, batch_size))
 
 

@@ -14,6 +14,7 @@ from .loading import max_positions, reads_backward
 from .models.pipeline_attn_translation import source_prefix
 
 CHAT = "chat"  # key of the configuration's task_specific_params
+_LONGEST = 256  # tokens of a text whose model does not say how long it may get
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoding of bytes that are not yet a whole character
 
 
@@ -204,6 +205,38 @@ def encode_sources(
     return {name: encoded[name].to(model.device) for name in ("input_ids", "attention_mask")}
 
 
+def search_arguments(
+    model: PreTrainedModel,
+    num_beams: int | None = None,
+    max_new_tokens: int | None = None,
+    num_return_sequences: int = 1,
+    read: int = 1,
+) -> dict[str, Any]:
+    """Return the arguments with which ``generate()`` searches, without drawing at random.
+
+    Args:
+        model: a model that generates.
+        num_beams: None selects the default of the model.
+        max_new_tokens: None selects the default of the model; without one, it is 256. It is reduced to the positions of
+            the model.
+        num_return_sequences: number of texts for each input, for which there are at least as many beams.
+        read: tokens that the decoder reads first: the start token, or the prompt of a language model.
+    """
+    stored = model.generation_config.to_diff_dict()
+    beams = num_beams or model.generation_config.num_beams or 1
+    given: dict[str, Any] = {
+        "do_sample": False,
+        "num_return_sequences": num_return_sequences,
+        "num_beams": max(beams, num_return_sequences),
+    }
+    wanted = max_new_tokens or stored.get("max_new_tokens") or (None if "max_length" in stored else _LONGEST)
+    if wanted is not None:
+        positions = max_positions(model.config)
+        # The last token is not read, so it needs no position.
+        given["max_new_tokens"] = wanted if positions is None else min(wanted, positions - read + 1)
+    return given
+
+
 def translate_texts(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -272,6 +305,7 @@ __all__ = [
     "read_prompt",
     "sample_text",
     "sampling_options",
+    "search_arguments",
     "set_chat",
     "set_ends",
     "store_for_task",

@@ -24,6 +24,7 @@ from transformers import (
 from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
 from .data import EncodedQuestions, LabeledTexts, Question, Questions, processed, unlabeled
+from .engine import EngineTranslator, check_engine
 from .errors import UserError
 from .evaluation import (
     ANSWERS,
@@ -35,7 +36,7 @@ from .evaluation import (
     stored_thresholds,
     text_logits,
 )
-from .generation import encode_prompts, encode_sources, evaluation_mode
+from .generation import encode_prompts, encode_sources, evaluation_mode, search_arguments
 from .loading import load_any_model, max_positions
 from .metrics import label_probabilities
 from .tokenizers import uncovered_characters
@@ -48,7 +49,6 @@ Predict = Callable[[Sequence[Fields]], list[dict[str, Any]]]
 IMAGE = "image"  # name of the part of an input that is an image
 
 _AHEAD = 64  # batches that are sorted by length together
-_LONGEST = 256  # tokens of a text whose model does not say how long it may get
 _MASKED = 5  # most probable tokens in the place of a mask
 
 
@@ -61,12 +61,16 @@ class PredictOptions:
         hypotheses: number of translations of each text, the best first.
         num_beams: number of beams of a model that generates; None selects the default of the model.
         max_new_tokens: longest generated text, in tokens; None selects the default of the model.
+        engine: what runs a translator, "torch" or "ctranslate2" (see ``hfattn.engine``).
+        quantization: of the engine ctranslate2: "float32" (the default) or "int8".
     """
 
     abstain: bool | None = None
     hypotheses: int = 1
     num_beams: int | None = None
     max_new_tokens: int | None = None
+    engine: str = "torch"
+    quantization: str | None = None
 
     def refuse_except(self, name: str, *allowed: str) -> None:
         """Refuse options that are set and not for the task of a model.
@@ -142,15 +146,21 @@ def open_predictor(name: str, options: PredictOptions | None = None) -> Predicto
         UserError: the model cannot be loaded or has no head, or an option is not for its task.
     """
     options = options or PredictOptions()
+    check_engine(options.engine, options.quantization)
     if (Path(name) / SETTINGS).is_file():
         options.refuse_except(name, "abstain")
         baseline = BaselineClassifier.from_pretrained(name)
         return Predictor(name, ("text",), 1, partial(_baseline, baseline, _bound(name, baseline.threshold, options)))
     model, tokenizer, target_tokenizer = load_any_model(name)
+    translates = model.can_generate() and model.config.is_encoder_decoder
+    if translates and options.engine != "torch":
+        options.refuse_except(name, "hypotheses", "num_beams", "max_new_tokens", "engine", "quantization")
+        engine = EngineTranslator(name, model, tokenizer, target_tokenizer, options.quantization)
+        return Predictor(name, ("text",), 1, partial(_translate_by_engine, engine, options), tokenizer)
     if trains_on_cuda():
         model.to("cuda")
     kind = type(model).__name__
-    if model.can_generate() and model.config.is_encoder_decoder:
+    if translates:
         options.refuse_except(name, "hypotheses", "num_beams", "max_new_tokens")
         translate = partial(_translate, model, tokenizer, target_tokenizer or tokenizer, options)
         return Predictor(name, ("text",), 1, translate, tokenizer)
@@ -404,11 +414,21 @@ def _translate(
     ids = _generated(model, encoded, options)
     scores = sequence_scores(model, encoded, ids)
     written = target_tokenizer.batch_decode(ids, skip_special_tokens=True)
-    best = [{"translation": text, "score": score} for text, score in zip(written, scores.tolist(), strict=True)]
-    if options.hypotheses == 1:
-        return best
-    groups = (best[i : i + options.hypotheses] for i in range(0, len(best), options.hypotheses))
-    return [{**group[0], "hypotheses": group} for group in groups]
+    best = list(zip(written, scores.tolist(), strict=True))
+    return _ranked([best[i : i + options.hypotheses] for i in range(0, len(best), options.hypotheses)])
+
+
+def _translate_by_engine(
+    engine: EngineTranslator, options: PredictOptions, inputs: Sequence[Fields]
+) -> list[dict[str, Any]]:
+    texts = [each["text"] for each in inputs]
+    return _ranked(engine.translate(texts, options.num_beams, options.max_new_tokens, options.hypotheses))
+
+
+def _ranked(found: Sequence[Sequence[tuple[str, float]]]) -> list[dict[str, Any]]:
+    """Return the predictions of translators: for each text its translations with their scores, the best first."""
+    groups = [[{"translation": text, "score": score} for text, score in group] for group in found]
+    return [group[0] if len(group) == 1 else {**group[0], "hypotheses": group} for group in groups]
 
 
 @torch.inference_mode()
@@ -457,17 +477,8 @@ def _continue(
 
 def _generated(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], options: PredictOptions) -> torch.Tensor:
     """Return the ids that a model generates, without drawing at random."""
-    given: dict[str, Any] = {"do_sample": False, "num_return_sequences": options.hypotheses}
-    beams = options.num_beams or model.generation_config.num_beams or 1
-    given["num_beams"] = max(beams, options.hypotheses)
-    stored = model.generation_config.to_diff_dict()
-    default = None if "max_length" in stored else _LONGEST
-    wanted = options.max_new_tokens or stored.get("max_new_tokens") or default
-    if wanted is not None:
-        positions = max_positions(model.config)
-        read = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-        # The last token is not read, so it needs no position.
-        given["max_new_tokens"] = wanted if positions is None else min(wanted, positions - read + 1)
+    read = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+    given = search_arguments(model, options.num_beams, options.max_new_tokens, options.hypotheses, read)
     with evaluation_mode(model), torch.inference_mode():
         return model.generate(**inputs, **given)
 

@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import AsJson, MaxNewTokens, Model, NumBeams, one_sentence, require_text, require_vocabulary
+from .common import (
+    AsJson,
+    Engine,
+    MaxNewTokens,
+    Model,
+    NumBeams,
+    Quantization,
+    one_sentence,
+    require_text,
+    require_vocabulary,
+)
 
 File = Annotated[
     str | None, typer.Option(metavar="FILE", help="Read the texts from a file, or - for lines, as hfattn predict does.")
@@ -281,6 +291,8 @@ def predict(
     ] = 1,
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
+    engine: Engine = "torch",
+    quantization: Quantization = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Number of rows that the model reads at once.")] = 32,
     split: Annotated[str, typer.Option(help="Split of a Hub dataset.")] = "test",
     config: Annotated[str | None, typer.Option(help="Configuration of a Hub dataset that has several.")] = None,
@@ -305,7 +317,7 @@ def predict(
             raise UserError("--resume continues a file; give it with --output.")
         if output is not None:
             check_new_file(output, resume)
-        options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens)
+        options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens, engine, quantization)
         predictor = open_predictor(model, options)
         inputs = open_inputs(predictor, file, _names(columns), split=split, config=config)
         if output is None:
@@ -322,6 +334,8 @@ def translate(
     columns: Columns = None,
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
+    engine: Engine = "torch",
+    quantization: Quantization = None,
 ) -> None:
     """Translate texts with an encoder-decoder.
 
@@ -335,22 +349,41 @@ def translate(
     with one_sentence():
         given = _given(texts, file, columns)
         if file is None:
-            from hfattn.loading import load_translation_model
-            from hfattn.pipelines import translations
-
-            translator = load_translation_model(model)
-            require_vocabulary(translator[1], *given)
-            for translation in translations(*translator, given, num_beams, max_new_tokens):
-                print(translation["translation_text"])
+            print("\n".join(_translated(model, given, num_beams, max_new_tokens, engine, quantization)))
             return
         require("recipes")
         from hfattn.predicting import PredictOptions, open_predictor
 
-        predictor = open_predictor(model, PredictOptions(num_beams=num_beams, max_new_tokens=max_new_tokens))
+        options = PredictOptions(None, 1, num_beams, max_new_tokens, engine, quantization)
+        predictor = open_predictor(model, options)
         for answer in _of_file(predictor, file, columns):
             if "translation" not in answer:
                 raise UserError(f"{model} does not translate texts; use hfattn predict.")
             print(answer["translation"])
+
+
+def _translated(
+    model: str,
+    texts: list[str],
+    num_beams: int | None,
+    max_new_tokens: int | None,
+    engine: str,
+    quantization: str | None,
+) -> list[str]:
+    """Return translations of texts, without what the data of recipes need."""
+    if engine == "torch" and quantization is None:
+        from hfattn.loading import load_translation_model
+        from hfattn.pipelines import translations
+
+        translator = load_translation_model(model)
+        require_vocabulary(translator[1], *texts)
+        return [each["translation_text"] for each in translations(*translator, texts, num_beams, max_new_tokens)]
+    from hfattn.engine import check_engine, open_engine
+
+    check_engine(engine, quantization)
+    opened = open_engine(model, quantization)
+    require_vocabulary(opened.tokenizer, *texts)
+    return [found[0][0] for found in opened.translate(texts, num_beams, max_new_tokens)]
 
 
 def _given(texts: list[str] | None, file: str | None, columns: str | None) -> list[str]:

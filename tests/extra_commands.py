@@ -206,6 +206,8 @@ def spaces() -> None:
 def export() -> None:
     command("export", "onnx", "classifier", "--output", "onnx")
     command("export", "ctranslate2", "transformer", "--output", "ctranslate2")
+    os.environ["HF_HOME"] = str(Path("home").resolve())  # where the export is kept
+    command("translate", "transformer", "abc", "--engine", "ctranslate2", "--quantization", "int8")
 
 
 COMMANDS = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import efficient_attention, generation, harness
+from benchmarks import efficient_attention, generation, harness, startup, train_transformer
 from benchmarks.__main__ import benchmarks
 from benchmarks.harness import (
     Benchmark,
@@ -24,6 +24,7 @@ from benchmarks.harness import (
     written,
 )
 from benchmarks.lengths import crossing, crossings, exponents, memory_exponent
+from hfattn import engine
 
 CPU = torch.device("cpu")
 LENGTHS = (512, 1024, 2048, 4096)
@@ -150,15 +151,36 @@ def test_the_patterns_of_efficient_attention_are_right(monkeypatch: pytest.Monke
             function()
 
 
-def test_the_page_of_speed_has_the_tables_of_the_record() -> None:
-    benchmark = generation.BENCHMARK
+@pytest.mark.parametrize("module", [generation, startup, train_transformer])
+def test_the_page_of_speed_has_the_tables_of_the_record(module: Any) -> None:
+    benchmark = module.BENCHMARK
     record = Record.read(benchmark.path)
-    assert written(benchmark) == benchmark.report(record), "run python -m benchmarks generation --write"
-    assert set(record.columns) == set(benchmark.tables) == set(generation.TITLES)
+    assert written(benchmark) == benchmark.report(record), f"run python -m benchmarks {benchmark.name} --write"
+    assert set(record.columns) == set(benchmark.tables)
 
 
-def test_marian_with_the_weights_of_a_transformer_writes_the_same_text() -> None:
+def test_marian_and_an_engine_with_the_weights_of_a_transformer_write_the_same_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "HF_HOME", str(tmp_path))
     torch.manual_seed(0)
     first = next(generation.transformer(CPU))
     first.check()
-    assert list(first.functions) == [generation.MARIAN, generation.LOOP, generation.LEAN]
+    assert list(first.functions) == [generation.MARIAN, generation.LOOP, generation.LEAN, *generation.ENGINES]
+
+
+def test_the_steps_of_training_have_equal_losses_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_transformer, "PAIRS", 2)
+    monkeypatch.setattr(train_transformer, "TOKENS", 5)
+    torch.manual_seed(0)
+    (group,) = train_transformer.groups(CPU)
+    group.check()
+    group.functions[train_transformer.SDPA]()
+    with pytest.raises(AssertionError, match="hfattn, sdpa"):  # after a step, its weights are others
+        group.check()
+
+
+def test_the_time_of_a_process_that_is_started_counts() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    cpu, wall = harness.clock(lambda: startup.started("-c", busy), 1, CPU)
+    assert 0.3 <= cpu <= wall + 0.1

@@ -20,12 +20,15 @@ from tour_notebook import NOTEBOOK, tour
 from tour_notebook import run as run_notebook
 from typer.testing import CliRunner
 
+import hfattn.engine
 import hfattn.models
 from hfattn import (
     BahdanauConfig,
     BahdanauForConditionalGeneration,
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
 )
 from hfattn.loading import save_translator
 from hfattn.spaces import interface
@@ -91,9 +94,20 @@ def prepare_extending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interface, "LANGUAGES", interface.LANGUAGES)
 
 
+def prepare_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Transformer translator as it is before training, and a file to translate."""
+    monkeypatch.setattr(hfattn.engine, "HF_HOME", str(Path.cwd()))
+    torch.manual_seed(0)
+    tokenizer = build_character_tokenizer(["a b c"], ends=True)
+    model = VaswaniForConditionalGeneration(VaswaniConfig.preset("small", vocab_size=len(tokenizer)))
+    save_translator("runs/translator", model, tokenizer)
+    Path("texts.txt").write_text("a b\nc\n")
+
+
 PREPARE: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "explaining.md": prepare_explaining,
     "extending.md": prepare_extending,
+    "speed.md": prepare_speed,
 }
 
 

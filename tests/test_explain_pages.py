@@ -9,7 +9,6 @@ import math
 import re
 import shutil
 import sys
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -191,24 +190,22 @@ def test_unusual_weights_are_packed_too(case: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[AttentionRecord, Path, float]:
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[AttentionRecord, Path]:
     """512 tokens, 12 layers, 12 heads, without any pattern but for one weight: nothing is harder to make small.
 
-    And the folder of its page, and how many seconds that took.
+    And the folder of its page.
     """
     torch.manual_seed(0)
     scores = torch.randn(12, 12, 512, 512)
     scores[3, 5, 100, 77] = 8
     record = AttentionRecord(words(512), words(512), scores.softmax(-1), "self")
     folder = tmp_path_factory.mktemp("large")
-    start = time.process_time()
     save_html(record, folder / "page.html")
-    return record, folder, time.process_time() - start
+    return record, folder
 
 
-def test_a_page_of_512_tokens_and_144_heads_is_small_and_soon_made(large: tuple[AttentionRecord, Path, float]) -> None:
-    _, folder, seconds = large
-    assert seconds < 5
+def test_a_page_of_512_tokens_and_144_heads_is_small(large: tuple[AttentionRecord, Path]) -> None:
+    _, folder = large
     assert (folder / "page.html").stat().st_size < 5_000_000
 
 
@@ -682,9 +679,9 @@ def test_words_stay_legible_on_any_color(browser: Any, tmp_path: Path, scheme: s
 
 def test_a_page_of_512_tokens_and_144_heads_opens_and_says_how_exact_it_is(
     browser: Any,  # noqa: F811
-    large: tuple[AttentionRecord, Path, float],
+    large: tuple[AttentionRecord, Path],
 ) -> None:
-    record, folder, _ = large
+    record, folder = large
     row = "Array.from(weights.subarray(100 * 512, 101 * 512))"
     with opened(browser, folder, None) as page:
         assert "rounded to 256 levels" in page.inner_text("#note")

@@ -520,7 +520,7 @@ def test_what_ctranslate2_is_not_for(tmp_path: Path) -> None:
     characters = model_folder(
         tmp_path / "rnn", CharRNNForCausalLM(CharRNNConfig(vocab_size=6)), build_character_tokenizer(["abc"])
     )
-    with pytest.raises(UserError, match="CharRNNForCausalLM cannot be exported to CTranslate2"):
+    with pytest.raises(UserError, match="cannot be exported to CTranslate2: it is a CharRNNForCausalLM, not a Vaswani"):
         export("ctranslate2", characters, tmp_path / "engine")
 
 

@@ -45,10 +45,11 @@ def export_ctranslate2(
     require("export")
     if quantization not in QUANTIZATIONS:
         raise UserError(f"{quantization!r} is not a quantization; write {' or '.join(QUANTIZATIONS)}.")
-    _check_supported(model)
+    if (what := unsupported(model)) is not None:
+        raise UserError(f"This model cannot be exported to CTranslate2: {what}; export it to safetensors instead.")
     model = model.float().eval()
     writer = target_tokenizer or tokenizer
-    vocabularies = [_tokens(tokenizer), _tokens(writer)]
+    vocabularies = [vocabulary(tokenizer), vocabulary(writer)]
     sizes = (model.get_encoder().embed_tokens.num_embeddings, model.config.vocab_size)
     for tokens, size in zip(vocabularies, sizes, strict=True):
         if len(tokens) != size:
@@ -60,11 +61,10 @@ def export_ctranslate2(
     _write(model, vocabularies, writer, folder, None if quantization == "float32" else quantization)
 
 
-def _check_supported(model: PreTrainedModel) -> None:
+def unsupported(model: PreTrainedModel) -> str | None:
+    """Return why CTranslate2 cannot hold a model, in a few words, or None if it can."""
     if not isinstance(model, VaswaniForConditionalGeneration):
-        raise UserError(
-            f"{type(model).__name__} cannot be exported to CTranslate2; give a VaswaniForConditionalGeneration."
-        )
+        return f"it is a {type(model).__name__}, not a VaswaniForConditionalGeneration"
     config = model.config
     unlike = {
         'norm "none"': config.norm == "none",
@@ -85,12 +85,12 @@ def _check_supported(model: PreTrainedModel) -> None:
         "several end tokens": not isinstance(config.eos_token_id, int),
         "no token that starts a target": config.decoder_start_token_id is None,
     }
-    for what, present in unlike.items():
-        if present:
-            raise UserError(f"CTranslate2 has no Transformer with {what}; export this model to safetensors instead.")
+    what = next((what for what, present in unlike.items() if present), None)
+    return None if what is None else f"the engine has no Transformer with {what}"
 
 
-def _tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def vocabulary(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return the tokens of a tokenizer in the order of their ids."""
     return list(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
 
 

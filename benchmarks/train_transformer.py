@@ -1,0 +1,129 @@
+"""Compare a training step of the Transformer with those of Marian and nn.Transformer of the same weights.
+
+    python -m benchmarks train_transformer [--threads 1] [--device cpu] [--rounds 5] [--write]
+
+The translator is that of ``python -m benchmarks generation``, in float32: width 256, 3 + 3 layers, 8 heads and 8,000
+tokens, one matrix for both embeddings and the output layer, and dropout 0.1 of the embeddings and of each sub-layer. A
+step reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its gradient, and AdamW. Before it is
+timed, the losses and the norms of the gradients of all rows are compared, without dropout. ``--write`` writes
+docs/records/train_transformer.json and the table of docs/speed.md.
+"""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.utils import logging
+
+from benchmarks.generation import LAYERS, WIDTH, V, marian_of, transformer_model
+from benchmarks.harness import ROOT, Benchmark, Group, Record, circumstances, run, times_table
+from hfattn import VaswaniForConditionalGeneration
+from hfattn.exchange.from_torch import DECODER, ENCODER, GENERATOR
+from hfattn.exchange.names import to_theirs
+from hfattn.exchange.vaswani import transformer_rows
+from hfattn.models.modeling_vaswani import sinusoidal_positions
+
+PAIRS, TOKENS = 64, 32
+MARIAN, SDPA, EAGER, TORCH = "Marian, sdpa", "hfattn, sdpa", "hfattn, eager", "nn.Transformer"
+
+
+class TorchTranslator(nn.Module):
+    """The layers of ``nn.Transformer`` between embeddings and an output layer, as others write it.
+
+    Its dropouts of the weights of attention and of the inner layers are off, which the other models do not have.
+    """
+
+    def __init__(self, ours: VaswaniForConditionalGeneration) -> None:
+        super().__init__()
+        config = ours.config
+        options: dict[str, Any] = {"dropout": config.dropout, "batch_first": True}
+        sizes = (WIDTH, config.num_attention_heads, config.intermediate_size)
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(*sizes, **options), LAYERS, enable_nested_tensor=False
+        )
+        self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(*sizes, **options), LAYERS)
+        self.source_embedding = self.target_embedding = nn.Embedding(V, WIDTH)
+        self.generator = nn.Linear(WIDTH, V, bias=False)
+        self.dropout = nn.Dropout(config.dropout)
+        self.load_state_dict(to_theirs(ours, transformer_rows((ENCODER, DECODER), GENERATOR, config, False)))
+        self.generator.weight = self.target_embedding.weight
+        for module in self.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = 0.0
+            elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout = nn.Dropout(0.0)
+        self.register_buffer("positions", sinusoidal_positions(torch.arange(TOKENS), WIDTH))
+        self.register_buffer("causal", nn.Transformer.generate_square_subsequent_mask(TOKENS))
+        self.start = config.decoder_start_token_id
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        written = torch.cat([torch.full_like(labels[:, :1], self.start), labels[:, :-1]], dim=1)
+        read, written = (
+            self.dropout(self.source_embedding(ids) * WIDTH**0.5 + self.positions) for ids in (input_ids, written)
+        )
+        states = self.decoder(written, self.encoder(read), tgt_mask=self.causal, tgt_is_causal=True)
+        return nn.functional.cross_entropy(self.generator(states).flatten(0, 1), labels.flatten())
+
+
+def models(device: torch.device) -> dict[str, nn.Module]:
+    """Return the models by the names of the rows."""
+    ours = transformer_model()
+    eager = deepcopy(ours)
+    eager.set_attn_implementation("eager")
+    found: dict[str, nn.Module] = {
+        MARIAN: marian_of(ours), SDPA: ours, EAGER: eager, TORCH: TorchTranslator(ours)
+    }  # fmt: skip
+    return {row: model.to(device) for row, model in found.items()}
+
+
+def loss_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    output = model(**batch) if isinstance(model, TorchTranslator) else model(**batch, use_cache=False).loss
+    return output
+
+
+def trained(model: nn.Module, batch: dict[str, torch.Tensor]) -> Callable[[], None]:
+    """Return a function that does a step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+
+    def step() -> None:
+        model.train()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def groups(device: torch.device) -> Iterator[Group]:
+    rows = models(device)
+    ids = torch.randint(3, V, (2, PAIRS, TOKENS), device=device)
+    batch = {"input_ids": ids[0], "labels": ids[1]}
+
+    def check() -> None:
+        found = {}
+        for row, model in rows.items():
+            loss = loss_of(model.eval(), batch)
+            loss.backward()
+            gradients = [each.grad.double() for each in model.parameters() if each.grad is not None]
+            found[row] = torch.stack([loss.detach().double(), torch.cat([each.flatten() for each in gradients]).norm()])
+            model.zero_grad()
+        first = next(iter(found.values()))
+        for row, values in found.items():
+            torch.testing.assert_close(values, first, rtol=1e-4, atol=1e-4, msg=f"{row}: {values}, {first}")
+
+    yield Group(f"{PAIRS} x {TOKENS} tokens", {row: trained(model, batch) for row, model in rows.items()}, check)
+
+
+def report(record: Record) -> str:
+    table = times_table(record, "train_transformer", "training step")
+    sentence = circumstances(record, "train_transformer")
+    return f"**Transformer translator, milliseconds (and ratio to the first row)**\n\n{table}\n{sentence}\n"
+
+
+BENCHMARK = Benchmark("train_transformer", ROOT / "docs" / "speed.md", {"train_transformer": groups}, report)
+
+if __name__ == "__main__":
+    logging.set_verbosity_error()
+    run(BENCHMARK, __doc__)
