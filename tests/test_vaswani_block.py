@@ -557,7 +557,7 @@ THEIR_T5 = {
 
 @pytest.mark.parametrize("name", THEIR_T5)
 def test_t5_goes_to_vaswani_and_back(tmp_path: Path, name: str) -> None:
-    """The same logits, losses, gradients and hypotheses of a beam search, padded on either side; and bit for bit back."""
+    """The same logits, losses, gradients and hypotheses, padded on either side; and bit for bit back."""
     theirs: Any = THEIR_T5[name]()
     theirs.save_pretrained(tmp_path / "theirs")
     ours: Any = convert("transformers", tmp_path / "theirs", tmp_path / "ours").model.eval()
@@ -589,7 +589,7 @@ def test_t5_goes_to_vaswani_and_back(tmp_path: Path, name: str) -> None:
         ours.model.decoder.embed_tokens.weight.grad, theirs.shared.weight.grad, rtol=1e-4, atol=1e-6
     )
     torch.testing.assert_close(
-        ours.model.encoder.position_bias.table.weight.grad,
+        ours.get_parameter("model.encoder.position_bias.table.weight").grad,
         theirs.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.grad,
         rtol=1e-4,
         atol=1e-6,
@@ -621,7 +621,7 @@ def test_older_files_of_t5(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["t5", "t5_v1_1"])
 def test_t5_starts_with_logits_of_variance_one(preset: str) -> None:
-    """Without a scale of the energies, W^Q has it at the start, as in transformers; version 1.1 has it in its output."""
+    """W^Q starts with the scale that the energies lack, as in transformers; the output of 1.1 is not scaled."""
     torch.manual_seed(0)
     sizes = {"vocab_size": 400, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 512}
     config = VaswaniConfig.preset(preset, **sizes, encoder_layers=1, decoder_layers=1)
@@ -629,14 +629,15 @@ def test_t5_starts_with_logits_of_variance_one(preset: str) -> None:
     theirs = T5ForConditionalGeneration(
         T5Config(vocab_size=400, d_model=256, d_kv=64, num_heads=4, d_ff=512, num_layers=1)
     )
+    first, cross = "encoder.block.0.layer.0.SelfAttention", "decoder.block.0.layer.1.EncDecAttention"
     pairs = {
         "model.decoder.embed_tokens.weight": "shared.weight",
-        "model.encoder.position_bias.table.weight": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        "model.encoder.position_bias.table.weight": f"{first}.relative_attention_bias.weight",
         **{
-            f"model.decoder.layers.0.cross_attn.{own}_proj.weight": f"decoder.block.0.layer.1.EncDecAttention.{part}.weight"
+            f"model.decoder.layers.0.cross_attn.{own}_proj.weight": f"{cross}.{part}.weight"
             for own, part in {"q": "q", "k": "k", "v": "v", "out": "o"}.items()
         },
-        "model.encoder.layers.0.self_attn.q_proj.weight": "encoder.block.0.layer.0.SelfAttention.q.weight",
+        "model.encoder.layers.0.self_attn.q_proj.weight": f"{first}.q.weight",
         "model.encoder.layers.0.feed_forward.fc1.weight": "encoder.block.0.layer.1.DenseReluDense.wi.weight",
         "model.encoder.layers.0.feed_forward.fc2.weight": "encoder.block.0.layer.1.DenseReluDense.wo.weight",
     }

@@ -97,9 +97,10 @@ def _their_config(counterpart: Counterpart, config: LayersConfig) -> Any:
 
 def _computed(config: LayersConfig, stacks: Sequence[str]) -> dict[str, Any]:
     """Return the fields on which the outputs of a model with these stacks depend; dropout is not one of them."""
-    ignored, prefixes = _IGNORED, _IGNORED_PREFIXES
+    ignored: set[str] = _IGNORED
+    prefixes: tuple[str, ...] = _IGNORED_PREFIXES
     if len(stacks) == 1:
-        ignored, prefixes = ignored | _OF_BOTH, prefixes + _OF_BOTH_PREFIXES
+        ignored, prefixes = ignored | _OF_BOTH, (*prefixes, *_OF_BOTH_PREFIXES)
     names = [field.name for field in own_fields(type(config))]
     found = {
         name: getattr(config, name)

@@ -81,8 +81,9 @@ class VaswaniConfig(LayersConfig):
     ``llama`` is the block of LLaMA (Touvron et al. 2023) with the sizes of its smallest model, for
     ``VaswaniForCausalLM``; ``bert``, ``longformer`` and ``modernbert`` are those of BERT (Devlin et al. 2019),
     Longformer (Beltagy et al. 2020) and ModernBERT (Warner et al. 2024) with the sizes of the base models, for
-    ``VaswaniForMaskedLM``; ``t5`` and ``t5_v1_1`` are the base models of T5 (Raffel et al. 2020; version 1.1 has a gated
-    feed-forward network and an output layer of its own). ``hfattn convert transformers`` and ``hfattn export transformers`` exchange their weights.
+    ``VaswaniForMaskedLM``; ``t5`` and ``t5_v1_1`` are the base models of T5 (Raffel et al. 2020; version 1.1 has a
+    gated feed-forward network and an output layer of its own). ``hfattn convert transformers`` and ``hfattn export
+    transformers`` exchange their weights.
 
     The arguments are these and those of ``LayersConfig``.
 
