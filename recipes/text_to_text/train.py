@@ -28,7 +28,7 @@ from hfattn.data import (
     fingerprints,
     joined_parts,
 )
-from hfattn.data.rows import read_lines
+from hfattn.data.rows import local_file, read_lines
 from hfattn.data.spans import SENTINEL
 from hfattn.data.tasks import SPANS, TaskConfig
 from hfattn.errors import UserError, one_sentence
@@ -110,7 +110,9 @@ def learn_tokenizer(config: Config, pairs: list[Pair]) -> PreTrainedTokenizerBas
     """Learn the tokenizer from the training examples and ``tokenizer.more_texts``, and add the sentinels."""
     texts = vocabulary_texts(config, (text for pair in pairs for text in (pair.source, pair.target) if text))
     for file in config.tokenizer.more_texts:
-        texts += [line for _, line in read_lines(file)]
+        if (path := local_file(file)) is None:
+            raise UserError(f"tokenizer.more_texts names {file!r}, and there is no such file; correct it.")
+        texts += [line for _, line in read_lines(path)]
     tokenizer = build_tokenizer(config.tokenizer, texts, ends=True)
     sentinels = [SENTINEL.format(number) for number in range(config.tokenizer.sentinels or 0)]
     tokenizer.add_tokens(sentinels, special_tokens=True)
