@@ -327,13 +327,13 @@ BAD: list[BadInput] = [
     ("--data.tasks.sst2.sorce x", "did you mean 'data.tasks.sst2.source'"),
     ("--data.tasks.sst2.source 'no column'", "source is 'no column', without a column; write one in braces"),
     ("--data.tasks.sst2.source 'a {txt}'", "Line 2 of reviews.tsv has no column 'txt'; write one of text, label"),
-    ("--data.tasks.sst2.labels [bad, good, so]", "labels: .*|has .* labels|which is not one of|so"),
+    ("--data.tasks.sst2.labels '[bad, bad]'", "The labels of reviews.tsv are bad, bad; write at least two, each once"),
     ("--data.tasks.sst2.target 'a {label}'", "target is 'a {label}', and labels, rename_labels and round_to are for"),
     ("--data.tasks.translate.source 'a {english}'", "has the columns source and target, and no 'english'; correct"),
-    ("--data.tasks.translate.labels [a, b]", "labels are for metric: accuracy, and metric is bleu|for the value"),
+    ("--data.tasks.translate.labels '[a, b]'", "labels are for metric: accuracy, and metric is bleu; remove labels"),
     ("--data.tasks.sst2.folds 5", "a mixture has no folds; remove folds"),
     ("--data.tasks.sst2.round_to 0", "round_to is 0; write a number above 0, or null"),
-    ("--data.dataset x.tsv", "dataset is 'x.tsv', and the tasks name their own"),
+    ("--data.dataset x.tsv", "'data.dataset' is not a field of this recipe"),
     ("--data.too_long error --data.max_source_length 8", "has a source of .* tokens, its end token included; raise da"),
     ("--mixture.temperature 0", "temperature is 0; write a number above 0"),
     ("--mixture.maximum 0", "maximum is 0; write a whole number of at least 1, or null"),
@@ -404,7 +404,7 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
         assert set(found) == {"generated_text", "score", "alignment"}
         assert found["score"] == pytest.approx(first[1], rel=1e-4)
         for wrong, message in (
-            ({"task": "nli", "text": "a"}, "no task 'nli'; its tasks are sst2, relatedness, translate, and a whole"),
+            ({"task": "nli", "text": "a"}, "no task 'nli'; its tasks are relatedness, sst2, translate, and a whole"),
             ({"task": "sst2"}, "'text' is not given; add it"),
         ):
             with pytest.raises(ValueError, match=message):

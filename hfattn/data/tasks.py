@@ -248,8 +248,9 @@ def as_pairs(examples: Any, task: str) -> Pairs:
     return Pairs(examples.name, items, unit=examples.unit)
 
 
-def joined_parts(tasks: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Pairs]:
-    """Return the examples of all tasks by part."""
+def joined_parts(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Pairs]:
+    """Return the examples of all tasks by part, given those of each task by part."""
+    name = ", ".join(dict.fromkeys(of_task["train"].name for of_task in tasks.values()))
     parts: dict[str, list[Pair]] = {}
     for task, of_task in tasks.items():
         for part, examples in of_task.items():

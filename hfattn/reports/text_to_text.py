@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data import Pairs, TaskConfig
+from ..data import TaskConfig, joined_parts
 from ..generation import translate_texts
 from ..hub.fingerprints import synthetic_text
 from ..metrics import main_score
@@ -53,7 +53,7 @@ def part_scores(evaluated: EvaluatedTasks, sections: Mapping[str, TaskConfig]) -
 
 def report(
     run: TrainedRun,
-    parts: Mapping[str, Pairs],
+    tasks: Mapping[str, Mapping[str, Any]],
     evaluated: Mapping[str, EvaluatedTasks],
     numbers: Mapping[str, int],
     answers: Mapping[str, Sequence[str]],
@@ -63,14 +63,15 @@ def report(
 
     Args:
         run: the finished run.
-        parts: the examples of all tasks by part.
+        tasks: the examples of each task by part.
         evaluated: what was measured on the other parts.
         numbers: how many examples of each task an epoch has.
         answers: the outputs that are answers of each task whose metric is accuracy.
         tuning: what was trained of which pretrained model, as ``tuning_facts`` returns it; None from scratch.
     """
     config, shown, model = asdict(run.config), shown_part(evaluated), run.model
-    own_code, tasks = isinstance(model, TranslationMixin), run.config.data.sections  # type: ignore[attr-defined]
+    own_code, of_config = isinstance(model, TranslationMixin), run.config.data.sections  # type: ignore[attr-defined]
+    parts = joined_parts(tasks)
     run.save()
     drawn = {name: rows[: config["sample"]["outputs"]] for name, rows in evaluated[shown].outputs.items()}
     own = config["sample"]["pairs"]
@@ -83,21 +84,17 @@ def report(
     rows = [("", source, target, text) for (source, target), text in zip(own, written, strict=True)]
     rows += [(name, *row) for name, of_task in drawn.items() for row in of_task]
     samples = [dict(zip(("task", "source", "target", "output"), row, strict=True)) for row in rows]
-    train, total = parts["train"], sum(numbers.values())
-    of_part = {part: dict.fromkeys(tasks, 0) for part in parts}
-    for part, pairs in parts.items():
-        for pair in pairs:
-            of_part[part][pair.kind] += 1
+    total = sum(numbers.values())
     sections: dict[str, Any] = {
         "data": {
-            "name": train.name,
+            "name": parts["train"].name,
             "vocabulary": len(run.tokenizer) - len(run.tokenizer.all_special_ids),
             "tokenizer": config["tokenizer"]["kind"] if tuning is None else tuning["base_model"],
             **{name: config["data"][name] for name in ("max_source_length", "max_target_length", "too_long")},
             "parts": {part: {"examples": len(pairs), "sha256": pairs.fingerprint} for part, pairs in parts.items()},
             "tasks": {
                 name: {
-                    "dataset": task.dataset,
+                    "dataset": tasks[name]["train"].name,
                     "format": task.format,
                     "source": task.source,
                     "target": task.target,
@@ -105,9 +102,9 @@ def report(
                     "labels": list(answers[name]),
                     "rate": numbers[name] / total,
                     "shown": list(SHOWN[task.metric]),
-                    "examples": {part: numbers_of[name] for part, numbers_of in of_part.items()},
+                    "examples": {part: len(examples) for part, examples in tasks[name].items()},
                 }
-                for name, task in tasks.items()
+                for name, task in of_config.items()
             },
         },
         "model": {
@@ -118,7 +115,7 @@ def report(
             **({} if tuning is None else tuning),
             "needs": [] if run.tokenizer.is_fast else ["sentencepiece"],
         },
-        "metrics": {part: part_scores(each, tasks) for part, each in evaluated.items()},
+        "metrics": {part: part_scores(each, of_config) for part, each in evaluated.items()},
         "training": run.training_facts("examples", total),
         "samples": samples,
         "example": samples[0]["source"] if own_code else None,

@@ -26,7 +26,6 @@ class TasksConfig:
     Attributes:
         tasks: the fields of a ``TaskConfig`` for each task, by its name.
         only: names of the tasks to train on and to evaluate; null: all.
-        dataset: the datasets of these tasks, separated by commas; it follows from them, and is left out in YAML.
         max_source_length, max_target_length: maximum numbers of tokens, the end token included.
         too_long: what becomes of an example with a longer text: "error", "drop" or "cut". Evaluation always cuts it.
         without_test: leave out the test parts, as hfattn tune does.
@@ -37,17 +36,10 @@ class TasksConfig:
 
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     only: list[str] | None = None
-    dataset: str | None = None
     max_source_length: int = at_least(4, 128)
     max_target_length: int = at_least(4, 128)
     too_long: str = one_of(("error", "drop", "cut"), "error")
     without_test: bool = False
-
-    def __post_init__(self) -> None:
-        joined = ", ".join(dict.fromkeys(task.dataset for task in self.sections.values()))
-        if self.dataset not in (None, joined):
-            raise ValueError(f"dataset is {self.dataset!r}, and the tasks name their own, {joined!r}; leave it out.")
-        self.dataset = joined or None
 
     @cached_property
     def sections(self) -> dict[str, TaskConfig]:
@@ -62,6 +54,11 @@ class TasksConfig:
                 known = ", ".join(self.tasks) or "none"
                 raise UserError(f"data.only names {name!r}, and the tasks are {known}; write one of these.")
         return {name: build_section(TaskConfig, dict(self.tasks[name] or {}), f"data.tasks.{name}.") for name in names}
+
+    @property
+    def dataset(self) -> str:
+        """The datasets of the tasks, separated by commas."""
+        return ", ".join(dict.fromkeys(task.dataset for task in self.sections.values()))
 
     @property
     def is_own(self) -> bool:
@@ -82,7 +79,7 @@ class TasksConfig:
 
     def read_parts(self, seed: int, given: Source | None = None) -> dict[str, Pairs]:
         """Return the examples of all tasks by part, as pairs whose kind is the name of the task."""
-        return joined_parts(self.read_tasks(seed, given), str(self.dataset))
+        return joined_parts(self.read_tasks(seed, given))
 
     def report(
         self,

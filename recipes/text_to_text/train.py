@@ -158,7 +158,7 @@ def main(command: RecipeCommand) -> None:
     if pretrained:
         loaded, tokenizer, _ = load_translator(pretrained, data.max_source_length, data.max_target_length)
     tasks = data.read_tasks(arguments.seed, command.datasets)
-    parts = joined_parts(tasks, str(data.dataset))
+    parts = joined_parts(tasks)
     if not pretrained:
         tokenizer = learn_tokenizer(config, parts["train"].items)
     encoded = {
@@ -248,7 +248,7 @@ def main(command: RecipeCommand) -> None:
         with finishing(command.run):
             run = TrainedRun(command, config, trainer, model, tokenizer)
             mixed = dict(zip(tasks, numbers, strict=True))
-            report(run, parts, evaluated, mixed, answers, facts)
+            report(run, tasks, evaluated, mixed, answers, facts)
     trainer.finish()
 
 
