@@ -22,7 +22,8 @@ from .text_pairs import LARGE
 
 TEMPLATE, SPANS = "template", "spans"
 # What is measured of the outputs of a task; the loss alone needs no outputs.
-METRICS = ("accuracy", "bleu", "exact_match", "spearman", "nats_per_token")
+LIKELIHOOD = "nats_per_token"
+METRICS = ("accuracy", "bleu", "exact_match", "spearman", LIKELIHOOD)
 _PLACE = re.compile(r"\{([^{}]+)\}")
 
 
@@ -124,7 +125,7 @@ class TaskConfig(PartsConfig[Any]):
         if self.folds is not None:
             raise ValueError("a mixture has no folds; remove folds.")
         if self.format == SPANS:
-            if self.metric != "nats_per_token":
+            if self.metric != LIKELIHOOD:
                 raise ValueError(
                     f"metric is {self.metric}, and hidden spans are scored by likelihood; write nats_per_token."
                 )

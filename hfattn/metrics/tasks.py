@@ -10,13 +10,13 @@ from sacrebleu.metrics import BLEU, CHRF
 from sklearn.metrics import f1_score, mean_squared_error
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
+from ..data.tasks import LIKELIHOOD
 from .checks import check_examples
 from .language_model import IGNORED, perplexity
 from .regression import correlations
 from .translation import decode_generated
 
 NO_NUMBER = -1.0  # what an output that is no number counts as (in the authors' code)
-LIKELIHOOD = "nats_per_token"  # the metric of a task without outputs
 
 
 def number_of(text: str) -> float | None:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..data import Pairs, Source
 from ..data.report import DataReport, describe
-from ..data.tasks import TaskConfig, joined_parts
+from ..data.tasks import LIKELIHOOD, TaskConfig, joined_parts
 from ..data.text import PARTS
 from ..errors import UserError
 from ..fields import at_least, number, one_of
@@ -134,6 +134,18 @@ class TasksEvaluationConfig:
 
     examples: int | None = at_least(1, None)  # of each task and part, chosen at random; null: all
     num_beams: int | None = at_least(2, None)  # beam search for the tasks whose metric is bleu, after training
+
+    def searches(self, metrics: Mapping[str, str]) -> list[tuple[list[str], dict[str, Any] | None]]:
+        """Return the tasks that are evaluated together, and the search of their outputs; None: by likelihood alone.
+
+        Args:
+            metrics: the metric of each task.
+        """
+        groups: dict[int | None, list[str]] = {}
+        for task, metric in metrics.items():
+            beams = None if metric == LIKELIHOOD else self.num_beams if metric == "bleu" and self.num_beams else 1
+            groups.setdefault(beams, []).append(task)
+        return [(tasks, None if beams is None else {"num_beams": beams}) for beams, tasks in groups.items()]
 
 
 @strict

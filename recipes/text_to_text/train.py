@@ -5,7 +5,6 @@ accelerate launch recipes/text_to_text/train.py --config recipes/text_to_text/mi
 accelerate launch recipes/text_to_text/train.py --config recipes/text_to_text/mixture.yaml --resume
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +34,7 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.generation import store_for_task
 from hfattn.hub import vocabulary_texts
 from hfattn.loading import Loaded
-from hfattn.metrics.tasks import LIKELIHOOD, TaskScores
+from hfattn.metrics import TaskScores
 from hfattn.models.pipeline_attn_translation import TEXT_TO_TEXT
 from hfattn.models.strict_config import StrictConfig
 from hfattn.reports.base import TrainedRun
@@ -134,18 +133,6 @@ def encode(
     return EncodedPairs(pairs, tokenizer, tokenizer, *longest, too_long=too_long, sampler=sampler, seed=seed)
 
 
-def searches(config: Config, chosen: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any] | None]]:
-    """Return the tasks that are evaluated together, and how their outputs are searched; None: by likelihood alone."""
-    kinds = {name: config.data.sections[name].metric for name in chosen}
-    beams = config.evaluation.num_beams
-    groups: list[tuple[list[str], dict[str, Any] | None]] = [
-        ([name for name, metric in kinds.items() if metric == LIKELIHOOD], None),
-        ([name for name, metric in kinds.items() if metric == "bleu" and beams], {"num_beams": beams}),
-    ]
-    rest = [name for name in kinds if not any(name in names for names, _ in groups)]
-    return [(names, search) for names, search in (*groups, (rest, {"num_beams": 1})) if names]
-
-
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     validate(config)
@@ -227,7 +214,7 @@ def main(command: RecipeCommand) -> None:
     evaluated: dict[str, EvaluatedTasks] = {}
     for part, of_part in chosen.items():
         evaluated[part] = EvaluatedTasks({}, {})
-        for names, search in searches(config, of_part):
+        for names, search in config.evaluation.searches({name: sections[name].metric for name in of_part}):
             trainer.args.predict_with_generate = search is not None
             scores.kinds = [name for name in names for _ in range(len(of_part[name]))]
             dataset = ConcatDataset([of_part[name] for name in names])
