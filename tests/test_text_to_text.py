@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from commands import ROOT, run, steps, train_here, write_config, written
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, ModelCardData
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from scipy.stats import spearmanr
 from tiny_models import labeled_file, scored_file, tiny_translator
@@ -166,21 +166,27 @@ def test_texts_are_as_long_as_source_and_target_allow_and_hidden_anew_in_each_ep
 def test_a_row_is_written_as_text(tmp_path: Path) -> None:
     rows = [{"a": "one", "b": {"c": "two"}, "score": score} for score in (3.7, 3.5, 1, 4.9, 2.3)]
     file = written(tmp_path / "rows.jsonl", rows)
-    fields = {"dataset": str(file), "source": "first: {a} second: {b.c}", "target": "{score}", "metric": "spearman"}
-    found = TaskConfig(**fields, round_to=0.2).read(str(file), "train")
+    fields: dict[str, Any] = {
+        "dataset": str(file),
+        "source": "first: {a} second: {b.c}",
+        "target": "{score}",
+        "metric": "spearman",
+    }
+    found: Any = TaskConfig(**fields, round_to=0.2).read(str(file), "train")
     assert [item.source for item in found] == ["first: one second: two"] * 5
     assert [item.target for item in found] == ["3.6", "3.6", "1.0", "4.8", "2.4"]  # halves to the even multiple
     assert found.items[0].texts == ("one", "two")
     free = {**fields, "target": "{a} and {b.c}", "metric": "bleu"}
-    item = TaskConfig(**free).read(str(file), "train").items[0]
+    item: Any = TaskConfig(**free).read(str(file), "train").items[0]
     assert (item.target, item.texts) == ("one and two", ("one", "two", "one and two"))
 
 
 def test_labels_are_names_for_numbers_and_for_other_names(tmp_path: Path) -> None:
     file = written(tmp_path / "rows.tsv", "text\tlabel\na\t0\nb\t1\nc\tYES\n")
-    task = {"dataset": str(file), "source": "t {text}", "target": "{label}", "metric": "accuracy"}
+    task: dict[str, Any] = {"dataset": str(file), "source": "t {text}", "target": "{label}", "metric": "accuracy"}
     named = TaskConfig(**task, labels=["no", "yes"], rename_labels={"YES": "yes"})
-    assert [item.target for item in named.read(str(file), "train")] == ["no", "yes", "yes"]
+    found: Any = named.read(str(file), "train")
+    assert [item.target for item in found] == ["no", "yes", "yes"]
     with pytest.raises(UserError, match="has the label 'YES', which is not one of no, yes; correct it"):
         TaskConfig(**task, labels=["no", "yes"]).read(str(file), "train")
 
@@ -365,6 +371,7 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
         return folder
 
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        assert isinstance(card.data, ModelCardData)
         values = {each.metric_name: each.metric_value for each in card.data.eval_results or []}
         for name, scores in results["metrics"]["test"]["tasks"].items():
             metric = results["data"]["tasks"][name]["metric"]

@@ -23,6 +23,7 @@ from .rows import Source, open_rows
 from .text import PARTS, Text, split_positions
 
 if TYPE_CHECKING:
+    from ..training.tasks_config import TasksConfig
     from .parts import LabeledDataConfig, PartsConfig
 
 FILE = "data_report.md"  # in the folder of a run
@@ -342,7 +343,7 @@ def _add_sizes(
 
 
 def describe(
-    data: "PartsConfig[Any]",
+    data: "PartsConfig[Any] | TasksConfig",
     parts: Mapping[str, Examples[Any]],
     tokenizer: PreTrainedTokenizerBase | None = None,
     target_tokenizer: PreTrainedTokenizerBase | None = None,

@@ -20,7 +20,7 @@ def sentinel_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     found = {
         int(match[1]): id_ for token, id_ in tokenizer.get_vocab().items() if (match := _SENTINEL.fullmatch(token))
     }
-    ids = []
+    ids: list[int] = []
     while (number := len(ids)) in found:
         ids.append(found[number])
     return ids

@@ -10,6 +10,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sklearn.metrics import f1_score, mean_squared_error
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
+from ..data.pairs import Pair
 from ..data.tasks import LIKELIHOOD
 from .checks import check_examples
 from .language_model import IGNORED, perplexity
@@ -93,24 +94,24 @@ class TaskScores:
         labels: the answers of each task whose metric is accuracy.
 
     Attributes:
-        kinds: the task of each example of the dataset that is evaluated next, in order.
+        examples: the examples of the dataset that is evaluated next, in order; the kind of each is its task. Outputs
+            are compared with their targets as they are, and not as the tokenizer writes them.
         of_tasks: the scores of each task in the last evaluation.
-        outputs: the generated texts of the last evaluation, in order.
+        outputs: the generated texts of each task in the last evaluation, in order; none if nothing was generated.
     """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, metrics: Mapping[str, str], labels: Mapping[str, Sequence[str]]
     ) -> None:
         self.tokenizer, self.metrics, self.labels = tokenizer, metrics, labels
-        self.kinds: list[str] = []
+        self.examples: Sequence[Pair] = ()
         self.of_tasks: dict[str, dict[str, Any]] = {}
-        self.outputs: list[str] = []
+        self.outputs: dict[str, list[str]] = {}
         self._reset()
 
     def _reset(self) -> None:
         self.counts: list[tuple[float, int, int]] = []  # nats, right tokens and tokens of each example
         self.texts: list[str] = []
-        self.references: list[str] = []
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
         labels = torch.as_tensor(prediction.label_ids)
@@ -120,17 +121,17 @@ class TaskScores:
         self.counts += zip(*(column.tolist() for column in each), strict=True)
         if generated:
             self.texts += decode_generated(self.tokenizer, generated[0].cpu())
-            self.references += decode_generated(self.tokenizer, labels.cpu())
         if not compute_result:
             return {}
-        self.outputs, self.of_tasks = self.texts, {}
-        kinds, counts = np.array(self.kinds), np.array(self.counts)
-        for task in dict.fromkeys(self.kinds):
-            rows = np.flatnonzero(kinds == task)
+        self.of_tasks, self.outputs = {}, {}
+        counts = np.array(self.counts)
+        for task in dict.fromkeys(pair.kind for pair in self.examples):
+            rows = [i for i, pair in enumerate(self.examples) if pair.kind == task]
             scores: dict[str, Any] = _likelihood(counts[rows])
+            self.outputs[task] = [self.texts[i] for i in rows] if self.texts else []
             if self.texts and self.metrics[task] != LIKELIHOOD:
-                texts, references = ([column[i] for i in rows] for column in (self.texts, self.references))
-                scores |= task_scores(self.metrics[task], texts, references, self.labels.get(task, ()))
+                targets = [self.examples[i].target for i in rows]
+                scores |= task_scores(self.metrics[task], self.outputs[task], targets, self.labels.get(task, ()))
             self.of_tasks[task] = {**scores, "examples": len(rows)}
         found = _likelihood(counts)
         if self.texts or {self.metrics[task] for task in self.of_tasks} == {LIKELIHOOD}:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data import TaskConfig, joined_parts
+from ..data import Pair, TaskConfig, joined_parts
 from ..generation import translate_texts
 from ..hub.fingerprints import synthetic_text
 from ..metrics import main_score
@@ -35,10 +35,11 @@ class EvaluatedTasks:
     scores: dict[str, dict[str, Any]]
     outputs: dict[str, list[tuple[str, str, str]]]
 
-    def add(self, task: str, scores: dict[str, Any], examples: Sequence[Any], outputs: Sequence[str]) -> None:
-        """Add the scores and the outputs of a task."""
+    def add(self, task: str, scores: dict[str, Any], examples: Sequence[Pair], outputs: Sequence[str]) -> None:
+        """Add the scores of a task and its outputs, or none if nothing was generated."""
         self.scores[task] = scores
-        self.outputs[task] = [(item.source, item.target, text) for item, text in zip(examples, outputs, strict=True)]
+        written = zip(examples, outputs, strict=True) if outputs else ()
+        self.outputs[task] = [(pair.source, pair.target, text) for pair, text in written]
 
 
 def part_scores(evaluated: EvaluatedTasks, sections: Mapping[str, TaskConfig]) -> dict[str, Any]:
@@ -73,7 +74,8 @@ def report(
     own_code, of_config = isinstance(model, TranslationMixin), run.config.data.sections  # type: ignore[attr-defined]
     parts = joined_parts(tasks)
     run.save()
-    drawn = {name: rows[: config["sample"]["outputs"]] for name, rows in evaluated[shown].outputs.items()}
+    drawn_from = evaluated[shown].outputs
+    drawn = {name: rows[: config["sample"]["outputs"]] for name, rows in drawn_from.items()}
     own = config["sample"]["pairs"]
     if run.texts != "samples":
         own = (own if run.texts == "own_words" else []) or [[synthetic_text(run.tokenizer), "–"]]
@@ -118,7 +120,7 @@ def report(
         "metrics": {part: part_scores(each, of_config) for part, each in evaluated.items()},
         "training": run.training_facts("examples", total),
         "samples": samples,
-        "example": samples[0]["source"] if own_code else None,
+        "example": samples[0]["source"] if own_code and any(drawn_from.values()) else None,
     }
     sources = [sample["source"] for sample in samples]
     leave_behind(run, sections, summary(run.folder, sections), sources[:2], loss="nats_per_token")

@@ -8,7 +8,6 @@ accelerate launch recipes/text_to_text/train.py --config recipes/text_to_text/mi
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from huggingface_hub.dataclasses import strict
 from torch.utils.data import ConcatDataset, Subset
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
@@ -133,6 +132,12 @@ def encode(
     return EncodedPairs(pairs, tokenizer, tokenizer, *longest, too_long=too_long, sampler=sampler, seed=seed)
 
 
+def drawn_pairs(examples: Any, drawn: Subset[Any], name: str) -> list[Pair]:
+    """Return the examples of a task that were drawn."""
+    items = as_pairs(examples, name).items
+    return [items[i] for i in drawn.indices]
+
+
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     validate(config)
@@ -166,6 +171,10 @@ def main(command: RecipeCommand) -> None:
         for part in parts
         if part != "train"
     }
+    drawn = {
+        part: {name: drawn_pairs(tasks[name][part], each, name) for name, each in of.items()}
+        for part, of in chosen.items()
+    }
 
     # Model
 
@@ -185,12 +194,8 @@ def main(command: RecipeCommand) -> None:
 
     arguments.predict_with_generate &= bool(templates)
     scores = TaskScores(tokenizer, {name: task.metric for name, task in sections.items()}, answers)
-    scores.kinds = [name for name, each in chosen["validation"].items() for _ in range(len(each))]
-    shown = [
-        Pair(item.source, item.target, name)
-        for name in templates
-        for item in tasks[name]["validation"].items[: config.sample.outputs]
-    ]
+    scores.examples = [pair for pairs in drawn["validation"].values() for pair in pairs]
+    shown = [pair for name in templates for pair in drawn["validation"][name][: config.sample.outputs]]
     trainer = FineTuningSeq2SeqTrainer(
         model,
         arguments,
@@ -216,15 +221,11 @@ def main(command: RecipeCommand) -> None:
         evaluated[part] = EvaluatedTasks({}, {})
         for names, search in config.evaluation.searches({name: sections[name].metric for name in of_part}):
             trainer.args.predict_with_generate = search is not None
-            scores.kinds = [name for name in names for _ in range(len(of_part[name]))]
-            dataset = ConcatDataset([of_part[name] for name in names])
+            scores.examples = [pair for name in names for pair in drawn[part][name]]
+            dataset: ConcatDataset[Any] = ConcatDataset([of_part[name] for name in names])
             trainer.predict(dataset, metric_key_prefix=part, **(search or {}))
-            kinds = np.array(scores.kinds)
             for name in names:
-                examples = tasks[name][part].items
-                texts = [scores.outputs[i] for i in np.flatnonzero(kinds == name)] if search else []
-                rows = [examples[i] for i in of_part[name].indices] if search else []
-                evaluated[part].add(name, scores.of_tasks[name], rows, texts)
+                evaluated[part].add(name, scores.of_tasks[name], drawn[part][name], scores.outputs[name])
     facts = tuning_facts(model, loaded, config.tuning, pretrained) if pretrained else None
     model = trainer.whole_model()
     model.config.use_cache = True
