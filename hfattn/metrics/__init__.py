@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .retrieval import *  # noqa: F403
     from .sentences import *  # noqa: F403
     from .slices import *  # noqa: F403
+    from .tasks import *  # noqa: F403
     from .translation import *  # noqa: F403
 
 _MODULES = {
