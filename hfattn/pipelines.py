@@ -1,4 +1,5 @@
-"""The pipeline tasks "attn-translation", for any encoder-decoder model of transformers, and "image-captioning".
+"""The pipeline tasks "attn-translation" and "text-to-text", for any encoder-decoder model of transformers, and
+"image-captioning".
 
 Saved models of this package include theirs; for other models, importing this module registers the tasks.
 """
@@ -9,7 +10,7 @@ from typing import Any
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import UserError
-from .models.pipeline_attn_translation import AttnTranslationPipeline
+from .models.pipeline_attn_translation import AttnTranslationPipeline, TextToTextPipeline
 from .models.pipeline_image_captioning import ImageCaptioningPipeline
 
 
@@ -61,4 +62,10 @@ def captions(
         raise UserError(str(error)) from error
 
 
-__all__ = ["AttnTranslationPipeline", "ImageCaptioningPipeline", "captions", "translations"]
+__all__ = [
+    "AttnTranslationPipeline",
+    "ImageCaptioningPipeline",
+    "TextToTextPipeline",
+    "captions",
+    "translations",
+]

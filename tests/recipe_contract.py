@@ -124,7 +124,7 @@ class FinishedRun(RecipeTests):
         places = [str(file) if name == "dataset" else f"{name}={file}" for name, file in files.items() if is_path(file)]
         planned = plan_measurement(results, places)
         if isinstance(planned, str):
-            assert self.recipe in ("baselines", "masked_lm"), planned
+            assert self.recipe in ("baselines", "masked_lm", "text_to_text"), planned
             assert planned.startswith("as recorded, not measured again: only the scores of classification, ")
             return
         model, tokenizer, _ = load_any_model(str(finished / "run"))

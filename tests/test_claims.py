@@ -9,7 +9,7 @@ import pytest
 import torch
 from commands import run_here
 
-from benchmarks.claims import collapse, forgetting, hashing_rounds, multi30k, transformer_xl, ulmfit
+from benchmarks.claims import collapse, forgetting, hashing_rounds, multi30k, text_to_text, transformer_xl, ulmfit
 from benchmarks.claims.__main__ import run
 from benchmarks.claims.claim import (
     Claim,
@@ -222,6 +222,72 @@ def test_errors_of_ulmfit_come_from_runs_of_its_stages(few_reviews: Path, monkey
     assert first.config.to_diff_dict() == untrained.config.to_diff_dict()
     assert not torch.equal(first.lm_head.weight, untrained.lm_head.weight)
     assert results["model"]["base_model"] == "language-model-0"
+
+
+def test_each_run_of_text_to_text_is_valid(tmp_path: Path) -> None:
+    """And the scores that it is compared by are those of the metrics of its tasks."""
+    script = load_recipe(text_to_text.ROOT / "recipes" / "text_to_text" / "train.py")
+    path = text_to_text.ROOT / "recipes" / "text_to_text" / "mixture.yaml"
+    for start in (None, tmp_path / "spans"):
+        for tasks in (list(text_to_text.TASKS), *([task] for task in text_to_text.TASKS)):
+            fields = text_to_text.fields(tasks, 1, tmp_path, start)
+            config = load_config(script.Config, path, override_words(fields))
+            script.validate(config)
+            assert list(config.data.sections) == tasks
+            assert (config.pretrained is None) == (start is None)
+            for task, own in config.data.sections.items():
+                assert own.metric == text_to_text.TASKS[task][0]
+                assert own.dataset == "dates" or Path(own.dataset).parent == tmp_path
+
+
+def test_scores_of_text_to_text_come_from_runs_of_its_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of the claim, made small: span corruption, and models of two tasks and of each of them."""
+    for part in ("train", "valid", "test"):
+        text = "".join(f" = Title {i} = \n the film {i} was good and the end was bad .\n" for i in range(30))
+        (tmp_path / f"wikitext-2.{part}.txt").write_text(text)
+    for part, number in (("train", 60), ("dev", 12)):
+        rows = [f"the film {i} was {['bad', 'good'][i % 2]}\t{i % 2}" for i in range(number)]
+        (tmp_path / f"sst2.{part}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    for name in ("sick.txt", "spa-eng.txt"):
+        (tmp_path / name).write_text("a text\n")
+    small: dict[str, Any] = {
+        "tokenizer.vocab_size": 120, "model.hidden_size": 8, "model.intermediate_size": 8, "model.encoder_layers": 1,
+        "model.decoder_layers": 1, "model.num_attention_heads": 1, "training.max_steps": 4, "evaluation.examples": 6,
+        "data.tasks.dates.examples": 30, "data.tasks.dates.evaluation_examples": 6, "data.max_target_length": 24,
+        "training.eval_strategy": "steps", "training.eval_steps": 2, "training.save_strategy": "steps",
+        "training.save_steps": 2,
+    }  # fmt: skip
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+
+    def train_small(recipe: str, config: str, fields: dict[str, Any], out: Path) -> dict[str, Any]:
+        if not (out / "results.json").exists():
+            folder = text_to_text.ROOT / "recipes" / recipe
+            is_pretrained, has_spans = "model" in fields, config == "wikitext2_spans"
+            left_out = ("tokenizer.", "model.") if is_pretrained else ("data.tasks.",) if has_spans else ()
+            own = {name: value for name, value in small.items() if not name.startswith(left_out or "-")}
+            words = override_words({**fields, **own})
+            run_here(folder, monkeypatch, "--config", folder / f"{config}.yaml", "--output_dir", out, *words)
+        return json.loads((out / "results.json").read_text())
+
+    monkeypatch.setattr(text_to_text, "train", train_small)
+    monkeypatch.setattr(text_to_text, "RUNS", tmp_path / "runs")
+    tasks = {task: text_to_text.TASKS[task] for task in ("sst2", "dates")}
+    monkeypatch.setattr(text_to_text, "TASKS", tasks)
+    for variant, names in (
+        (text_to_text.EACH, ["sst2-1", "dates-1"]),
+        (text_to_text.PRETRAINED, ["all-pretrained-1"] * 2),
+    ):
+        measured = text_to_text.measure(variant, 1, tmp_path)
+        for (task, (score, points)), name in zip(tasks.items(), names, strict=True):
+            results = json.loads((tmp_path / "runs" / name / "results.json").read_text())
+            expected = points * results["metrics"]["test"]["tasks"][task][score]
+            assert measured.values[text_to_text.value_of(task)] == expected
+        assert measured.values.keys() == {text_to_text.value_of(task) for task in tasks} | {text_to_text.MEAN}
+        assert measured.curves["validation"]
+    assert (
+        json.loads((tmp_path / "runs" / "all-pretrained-1" / "results.json").read_text())["model"]["base_model"]
+        == "spans"
+    )
 
 
 def test_a_measurement_replaces_a_summary(tmp_path: Path) -> None:

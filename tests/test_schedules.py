@@ -55,6 +55,16 @@ def test_noam_is_the_papers() -> None:
     )
 
 
+def test_the_inverse_square_root_is_the_papers() -> None:
+    """Raffel et al. 2020, section 3.1.2: constant for k updates; that of transformers warms up instead."""
+    used = rates(12_000, name="inverse_square_root")
+    assert used == pytest.approx([1 / math.sqrt(max(t, 10_000)) for t in range(1, 12_001)], rel=1e-12)
+    assert used[0] == pytest.approx(0.01)
+    assert rates(40, 0.5, name="inverse_square_root", warmup_steps=16) == pytest.approx(
+        [0.5 / math.sqrt(max(t, 16)) for t in range(1, 41)], rel=1e-12
+    )
+
+
 def test_tfixup_decays_from_the_first_update_on() -> None:
     used = rates(5000, 3e-4, name="tfixup")
     assert used == pytest.approx([3e-4 * math.sqrt(4000 / (4000 + done)) for done in range(5000)], rel=1e-12)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from generation_tests import GenerationTests, Seq2SeqGenerationTests, sharpen
 from huggingface_hub.errors import StrictDataclassError
+from safetensors.torch import save_file
 from test_saved_code import IDS, load_without_hfattn
 from test_vaswani import HEADED, HEADS, H, V, batch, ids, make, options_of
 from torch import nn
@@ -28,6 +29,8 @@ from transformers import (
     ModernBertForMaskedLM,
     RobertaConfig,
     RobertaForMaskedLM,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from hfattn import (
@@ -199,6 +202,7 @@ def test_two_thirds_of_the_inner_width_keep_the_number_of_parameters() -> None:
         ({"gated_feed_forward": "silu"}, "expected bool, got str"),
         ({"activation": "swiglu"}, "write one of 'relu', 'gelu', 'gelu_new', 'silu', 'tanh'"),
         ({"positions": "rotary", "head_dim": 5}, "but head_dim is 5; write an even head_dim, or other positions."),
+        ({"initialization": "T5"}, "initialization is 'T5'; write one of 'glorot', 't5'."),
         ({"rope_theta": 0}, "rope_theta is 0; write a number above 0, such as 10000."),
         ({"num_key_value_heads": 0}, "num_key_value_heads is 0; write a whole number of at least 1."),
         ({"num_key_value_heads": 3}, "3 does not divide num_attention_heads 8; write a divisor of it, such as 1, or"),
@@ -529,6 +533,152 @@ def test_weights_go_to_vaswani_and_back(tmp_path: Path, name: str) -> None:
     assert {key: back.config.to_dict()[key] for key in own} == own
 
 
+def t5(**fields: Any) -> T5ForConditionalGeneration:
+    sizes = {"vocab_size": V, "d_model": H, "d_ff": 24, "d_kv": 5, "num_layers": 2}
+    sizes |= {"num_heads": 4, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
+    sizes |= {"decoder_start_token_id": 0}
+    return randomize(T5ForConditionalGeneration(T5Config(**{**sizes, **fields})).eval())
+
+
+def untied(model: T5ForConditionalGeneration) -> T5ForConditionalGeneration:
+    """T5 1.1, whose output layer transformers loads as it is, whatever the configuration says."""
+    model.lm_head.weight = nn.Parameter(torch.randn_like(model.lm_head.weight))
+    return model
+
+
+THEIR_T5 = {
+    "t5": lambda: t5(),
+    "1.1": lambda: untied(t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
+    "scaled and untied": lambda: untied(
+        t5(feed_forward_proj="gated-silu", layer_norm_epsilon=1e-3, num_decoder_layers=3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THEIR_T5)
+def test_t5_goes_to_vaswani_and_back(tmp_path: Path, name: str) -> None:
+    """The same logits, losses, gradients and hypotheses, padded on either side; and bit for bit back."""
+    theirs: Any = THEIR_T5[name]()
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours: Any = convert("transformers", tmp_path / "theirs", tmp_path / "ours").model.eval()
+    ours = type(ours).from_pretrained(tmp_path / "ours").eval()
+    assert isinstance(ours, VaswaniForConditionalGeneration)
+    source, target = ids(2, 19), ids(2, 15)  # longer than max_distance
+    for number in ((0, 6), (6, 0)):
+        mask = torch.ones_like(source)
+        mask[1, : number[0]] = 0
+        mask[1, 19 - number[1] :] = 0
+        for attn_implementation in ("sdpa", "eager"):
+            ours.set_attn_implementation(attn_implementation)
+            found, expected = (model(source, attention_mask=mask, labels=target) for model in (ours, theirs))
+            torch.testing.assert_close(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(found.loss, expected.loss, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            found.encoder_last_hidden_state[mask.bool()], expected.encoder_last_hidden_state[mask.bool()]
+        )
+        for beams in (1, 3):
+            options = {"attention_mask": mask, "max_new_tokens": 14, "num_beams": beams, "do_sample": False}
+            # Their cache has as many layers as the encoder.
+            cached = theirs.config.num_layers == theirs.config.num_decoder_layers
+            expected_ids = theirs.generate(source, use_cache=cached, **options)
+            assert torch.equal(ours.generate(source, **options), expected_ids)
+    ours.zero_grad()
+    for model in (ours, theirs):
+        model(source, labels=target).loss.backward()
+    torch.testing.assert_close(
+        ours.model.decoder.embed_tokens.weight.grad, theirs.shared.weight.grad, rtol=1e-4, atol=1e-6
+    )
+    torch.testing.assert_close(
+        ours.get_parameter("model.encoder.position_bias.table.weight").grad,
+        theirs.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.grad,
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+    export("transformers", tmp_path / "ours", tmp_path / "back")
+    assert not list((tmp_path / "back").glob("*.py"))
+    back = T5ForConditionalGeneration.from_pretrained(tmp_path / "back")
+    assert back.state_dict().keys() == theirs.state_dict().keys()
+    assert all(torch.equal(tensor, back.state_dict()[key]) for key, tensor in theirs.state_dict().items())
+    own = {key: value for key, value in theirs.config.to_dict().items() if not key.startswith(("_", "transformers"))}
+    assert {key: back.config.to_dict()[key] for key in own} == own
+
+
+def test_older_files_of_t5(tmp_path: Path) -> None:
+    """They have the embedding three or four times, and a table of cross-attention that nothing uses."""
+    theirs: Any = t5()
+    theirs.save_pretrained(tmp_path / "theirs")
+    shared = theirs.shared.weight.detach()
+    more = {f"{name}.weight": shared.clone() for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")}
+    more["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = torch.zeros(8, 4)
+    state = {name: tensor for name, tensor in theirs.state_dict().items() if tensor.data_ptr() != shared.data_ptr()}
+    save_file({**state, "shared.weight": shared, **more}, tmp_path / "theirs" / "model.safetensors")
+    ours: Any = convert("transformers", tmp_path / "theirs", tmp_path / "ours").model.eval()
+    assert ours.config.tie_word_embeddings
+    text = ids(2, 9)
+    torch.testing.assert_close(ours(text, labels=text).logits, theirs(text, labels=text).logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["t5", "t5_v1_1"])
+def test_t5_starts_with_logits_of_variance_one(preset: str) -> None:
+    """W^Q starts with the scale that the energies lack, as in transformers; the output of 1.1 is not scaled."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 400, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 512}
+    config = VaswaniConfig.preset(preset, **sizes, encoder_layers=1, decoder_layers=1)
+    ours: Any = VaswaniForConditionalGeneration(config).eval()
+    theirs = T5ForConditionalGeneration(
+        T5Config(vocab_size=400, d_model=256, d_kv=64, num_heads=4, d_ff=512, num_layers=1)
+    )
+    first, cross = "encoder.block.0.layer.0.SelfAttention", "decoder.block.0.layer.1.EncDecAttention"
+    pairs = {
+        "model.decoder.embed_tokens.weight": "shared.weight",
+        "model.encoder.position_bias.table.weight": f"{first}.relative_attention_bias.weight",
+        **{
+            f"model.decoder.layers.0.cross_attn.{own}_proj.weight": f"{cross}.{part}.weight"
+            for own, part in {"q": "q", "k": "k", "v": "v", "out": "o"}.items()
+        },
+        "model.encoder.layers.0.self_attn.q_proj.weight": f"{first}.q.weight",
+        "model.encoder.layers.0.feed_forward.fc1.weight": "encoder.block.0.layer.1.DenseReluDense.wi.weight",
+        "model.encoder.layers.0.feed_forward.fc2.weight": "encoder.block.0.layer.1.DenseReluDense.wo.weight",
+    }
+    for name, other in pairs.items():
+        found, expected = ours.get_parameter(name).std().item(), theirs.get_parameter(other).std().item()
+        assert found == pytest.approx(expected, rel=0.3 if "bias" in name else 0.05), name
+    logits = ours(torch.randint(400, (4, 30)), labels=torch.randint(400, (4, 30))).logits
+    assert logits.std().item() == pytest.approx(1, rel=0.25)  # tied, a token predicts itself
+
+
+@pytest.mark.parametrize("kind", [VaswaniForConditionalGeneration, VaswaniForCausalLM])
+def test_the_output_of_the_decoder_is_scaled(kind: Any) -> None:
+    """Before the output layer, in lean steps of a generation too."""
+    plain = randomize(make(kind))
+    scaled = make(kind, scale_decoder_outputs=True)
+    scaled.load_state_dict(plain.state_dict())
+    inputs = batch(kind)
+    torch.testing.assert_close(scaled(**inputs).logits, plain(**inputs).logits / math.sqrt(H))
+    if kind is VaswaniForConditionalGeneration:
+        options = {"max_new_tokens": 6, "num_beams": 2, "do_sample": False, "eos_token_id": None}
+        options |= {"return_dict_in_generate": True, "output_scores": True}
+        assert scaled.why_not_fast() is None
+        found = scaled.generate(inputs["input_ids"], **options)
+        scaled.fast_generation = False
+        expected = scaled.generate(inputs["input_ids"], **options)
+        assert torch.equal(found.sequences, expected.sequences)
+        torch.testing.assert_close(found.sequences_scores, expected.sequences_scores)
+
+
+@pytest.mark.examples  # slow
+def test_a_converted_t5_translates(tmp_path: Path) -> None:
+    """Its tokenizer is kept, and the folder is verified in a process without hfattn."""
+    tokenizer = build_character_tokenizer(["to be, or not"])
+    t5(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "theirs")
+    tokenizer.save_pretrained(tmp_path / "theirs")
+    convert("transformers", tmp_path / "theirs", tmp_path / "ours")
+    report = verify(tmp_path / "ours")
+    assert report.passed, report
+    assert AutoTokenizer.from_pretrained(tmp_path / "ours")("to be").input_ids == tokenizer("to be").input_ids
+
+
 @pytest.mark.examples  # slow
 def test_a_converted_llama_keeps_its_tokenizer_and_can_be_verified(tmp_path: Path) -> None:
     tokenizer = build_character_tokenizer(["to be, or not"])
@@ -592,7 +742,8 @@ def test_what_we_do_not_have(tmp_path: Path, theirs: Any, sentence: str) -> None
             r"LlamaForCausalLM of transformers has decoder_pattern=\[\('full', {}\)",
         ),
         (VaswaniForMaskedLM, {}, "ModernBertForMaskedLM of transformers has "),
-        (VaswaniForConditionalGeneration, {}, "VaswaniForConditionalGeneration has no counterpart in transformers; ex"),
+        (VaswaniForConditionalGeneration, {}, "T5ForConditionalGeneration of transformers has "),
+        (VaswaniForSequenceClassification, {}, "VaswaniForSequenceClassification has no counterpart in transformers; "),
     ],
 )
 def test_what_they_do_not_have(tmp_path: Path, kind: Any, fields: dict[str, Any], sentence: str) -> None:
@@ -609,6 +760,14 @@ def test_what_they_do_not_have(tmp_path: Path, kind: Any, fields: dict[str, Any]
         (VaswaniForCausalLM, "llama", (LlamaForCausalLM, LlamaConfig)),
         (VaswaniForMaskedLM, "modernbert", (ModernBertForMaskedLM, ModernBertConfig)),
         (VaswaniForMaskedLM, "bert", (BertForMaskedLM, BertConfig)),
+        (
+            VaswaniForConditionalGeneration,
+            "t5",
+            (
+                T5ForConditionalGeneration,
+                lambda: T5Config(d_model=768, d_ff=3072, num_layers=12, num_heads=12, decoder_start_token_id=0),
+            ),
+        ),
         (
             VaswaniForMaskedLM,
             "longformer",

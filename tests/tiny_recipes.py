@@ -25,6 +25,7 @@ FROM_SCRATCH = (
     "self_supervised",
     "sentence_encoder",
     "token_classification",
+    "text_to_text",
     "translation",
 )
 FILES = expected_files(ROOT / "recipes")

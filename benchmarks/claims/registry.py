@@ -22,6 +22,7 @@ from . import (
     random_features,
     sparsity,
     stateful,
+    text_to_text,
     transformer_xl,
     transformers_training,
     ulmfit,
@@ -57,4 +58,5 @@ CLAIMS: dict[str, Claim] = {
     **captioners.CLAIMS,
     "contrastive_batches": contrastive_batches.CLAIM,
     "ulmfit": ulmfit.CLAIM,
+    "text_to_text": text_to_text.CLAIM,
 }

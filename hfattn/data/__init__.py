@@ -30,6 +30,7 @@ from .images import (
 )
 from .labeled import EncodedTexts, Labeled, LabeledTexts, guess_accuracy, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
+from .mixtures import MixedExamples, epoch_sizes, mixing_rates
 from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, check_tokenizer
 from .multi_crop import Crops, MultiCropImages
 from .next_sentence import SentencePairs, split_sentences
@@ -39,8 +40,10 @@ from .parts import LabeledDataConfig, PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
 from .rows import GIVEN, Row, Rows, Source, is_local, open_rows
 from .scenes import SceneDataConfig, SceneObject
+from .spans import SpanCorruption, SpanExamples
 from .splitting import choose_indices
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
+from .tasks import TaskConfig, TaskTexts, answers_of, as_pairs, joined_parts
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .text_pairs import EncodedTextPairs, PairNumbers, TextPair, TextPairCollator, TextPairDataConfig, TextPairs
 from .truncation import WindowCollator, WindowedTexts, mean_of_windows
@@ -91,6 +94,7 @@ __all__ = [
     "MaskedExamples",
     "MaskedTexts",
     "Masking",
+    "MixedExamples",
     "MultiCropImages",
     "PackedBlocks",
     "PackedText",
@@ -107,9 +111,13 @@ __all__ = [
     "SceneObject",
     "SentencePairs",
     "Source",
+    "SpanCorruption",
+    "SpanExamples",
     "Streams",
     "Tagged",
     "TaggedSentences",
+    "TaskConfig",
+    "TaskTexts",
     "Text",
     "TextPair",
     "TextPairCollator",
@@ -121,6 +129,8 @@ __all__ = [
     "WindowCollator",
     "WindowedTexts",
     "Windows",
+    "answers_of",
+    "as_pairs",
     "augmented",
     "best_fit",
     "check_causal",
@@ -134,15 +144,18 @@ __all__ = [
     "check_tokenizer",
     "choose_indices",
     "encode_text",
+    "epoch_sizes",
     "fingerprints",
     "form_of",
     "frozen_features",
     "guess_accuracy",
     "input_size",
     "is_local",
+    "joined_parts",
     "load_embeddings",
     "make_processor",
     "mean_of_windows",
+    "mixing_rates",
     "open_image",
     "open_rows",
     "open_text",

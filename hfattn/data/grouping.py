@@ -6,7 +6,6 @@ from random import Random
 from typing import Any, TypeVar
 
 from .examples import Examples
-from .labeled import LabeledTexts
 from .text import split_positions
 
 Kind = TypeVar("Kind", bound=Examples[Any])
@@ -56,7 +55,7 @@ def components(pairs: Examples[Any]) -> list[int]:
     return [component_of[pairs.texts(item)[0]] for item in pairs]
 
 
-def split_by_phrase(texts: LabeledTexts, split: Sequence[float | int | str], seed: int) -> list[LabeledTexts]:
+def split_by_phrase(texts: Kind, split: Sequence[float | int | str], seed: int) -> list[Kind]:
     """Split a dataset that has sentences and their phrases, such as SST-2, into parts that share no phrase.
 
     A sentence is a text that is not part of another one. The parts after the first one consist of sentences. All other
@@ -64,14 +63,14 @@ def split_by_phrase(texts: LabeledTexts, split: Sequence[float | int | str], see
     left out.
 
     Args:
-        texts: the sentences and phrases; words are separated by spaces.
+        texts: the sentences and phrases, each the first text of its example; words are separated by spaces.
         split: fractions or counts of sentences, see ``split_positions``.
         seed: random seed for shuffling.
 
     Raises:
         UserError: the split is impossible, or leaves a part empty.
     """
-    words = [" ".join(item.text.split()) for item in texts]
+    words = [" ".join(texts.texts(item)[0].split()) for item in texts]
     every = _Sentences(set(words))
     sentences = [text for text in dict.fromkeys(words) if not every.contain(text)]
     Random(seed).shuffle(sentences)

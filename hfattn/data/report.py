@@ -23,7 +23,7 @@ from .rows import Source, open_rows
 from .text import PARTS, Text, split_positions
 
 if TYPE_CHECKING:
-    from .parts import LabeledDataConfig, PartsConfig
+    from .parts import LabeledDataConfig
 
 FILE = "data_report.md"  # in the folder of a run
 SAMPLE = 10_000  # texts whose tokens are counted
@@ -342,7 +342,7 @@ def _add_sizes(
 
 
 def describe(
-    data: "PartsConfig[Any]",
+    data: Any,
     parts: Mapping[str, Examples[Any]],
     tokenizer: PreTrainedTokenizerBase | None = None,
     target_tokenizer: PreTrainedTokenizerBase | None = None,

@@ -42,7 +42,7 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
     Args:
         kind: "torch" (weights under the names of char-rnn, nanoGPT or ``torch.nn.Transformer``), "onnx" (classifiers
             of texts, and models of hfattn), "ctranslate2" (``VaswaniForConditionalGeneration``) or "transformers"
-            (models with the block of LLaMA, Longformer, ModernBERT or ViT).
+            (models with the block of LLaMA, Longformer, ModernBERT, T5 or ViT).
         folder: folder with the model and its tokenizer.
         output: folder to create.
         quantization: for "ctranslate2" only: "float32" (default) or "int8".

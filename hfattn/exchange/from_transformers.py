@@ -23,6 +23,8 @@ from transformers import (
     PreTrainedTokenizerBase,
     RobertaConfig,
     RobertaForMaskedLM,
+    T5Config,
+    T5ForConditionalGeneration,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -33,6 +35,7 @@ from ..models.configuration_layers import LayersConfig
 from ..models.configuration_vaswani import VaswaniConfig
 from ..models.configuration_vaswani_vision import VaswaniVisionConfig
 from ..models.modeling_vaswani import LayersPreTrainedModel, VaswaniForCausalLM, VaswaniForMaskedLM
+from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from ..models.modeling_vaswani_vision import VaswaniVisionForImageClassification
 from ..models.strict_config import unknown_message
 from .checkpoint import Checkpoint, Converted, make_config
@@ -53,8 +56,8 @@ class Counterpart(NamedTuple):
         untrained: their fields that change only training, in a way of their own, unless they are 0.
         to_ours, to_theirs: the other fields, from their configuration to ours and back; None if the model is not
             exported.
-        stack: "encoder" or "decoder".
-        outer, layer: tables of names.
+        outer: table of the names outside of the layers.
+        layers: table of the names in a layer, for each stack, "encoder" or "decoder".
         replaceable: our fields for which the user may set another value than the model has.
         read: from their weights to those that the tables name, for a model of ours.
         write: from the weights that the tables name to theirs, for their configuration.
@@ -70,9 +73,8 @@ class Counterpart(NamedTuple):
     untrained: tuple[str, ...]
     to_ours: Callable[[Any], dict[str, Any]]
     to_theirs: Callable[[Any], dict[str, Any]] | None
-    stack: str
     outer: Table
-    layer: Table
+    layers: Mapping[str, Table]
     replaceable: tuple[str, ...] = ()
     read: Callable[[Any, Any, Tensors], Tensors] = lambda theirs, config, tensors: tensors
     write: Callable[[Any, Tensors], Tensors] = lambda theirs, tensors: tensors
@@ -87,8 +89,10 @@ class Counterpart(NamedTuple):
     def rows(self, model: LayersPreTrainedModel) -> list[Row]:
         """Return the table of names of a model; biases and norms that it does not have are left out."""
         state = model.state_dict()
-        number = getattr(model.config, f"{self.stack}_layers")
-        return [row for row in (*expand(self.outer), *expand(self.layer, number)) if row.ours[0] in state]
+        found = expand(self.outer)
+        for stack, table in self.layers.items():
+            found += expand(table, getattr(model.config, f"{stack}_layers"))
+        return [row for row in found if row.ours[0] in state]
 
 
 def _rope(parameters: Mapping[str, Any]) -> float:
@@ -323,8 +327,8 @@ _BERT_FIELDS = {
 }
 
 
-def _bert_tables(model: str, head: str, transform: tuple[str, str]) -> tuple[Table, Table]:
-    """Return the tables of names of BERT and of the models that follow it, those outside of the layers first.
+def _bert_tables(model: str, head: str, transform: tuple[str, str]) -> tuple[Table, dict[str, Table]]:
+    """Return the tables of names of BERT and of the models that follow it, that outside of the layers first.
 
     Args:
         model, head: prefixes of the encoder and of the output layer.
@@ -352,7 +356,7 @@ def _bert_tables(model: str, head: str, transform: tuple[str, str]) -> tuple[Tab
         f"{layer}.output.dense.*": f"{ours}.feed_forward.fc2.*",
         f"{layer}.output.LayerNorm.*": f"{ours}.feed_forward_residual.norm.*",
     }
-    return outer, names
+    return outer, {"encoder": names}
 
 
 _VIT_FIELDS = {
@@ -365,8 +369,8 @@ _VIT_FIELDS = {
 }
 
 
-def _vit_tables(model: str, classifier: str) -> tuple[Table, Table]:
-    """Return the tables of names of ViT and DeiT, those outside of the layers first."""
+def _vit_tables(model: str, classifier: str) -> tuple[Table, dict[str, Table]]:
+    """Return the tables of names of ViT and DeiT, that outside of the layers first."""
     layer, ours = f"{model}.layers.#", "model.layers.#"
     outer = {
         f"{model}.embeddings.cls_token": "model.embeddings.prefix.weight",
@@ -384,7 +388,60 @@ def _vit_tables(model: str, classifier: str) -> tuple[Table, Table]:
         f"{layer}.mlp.fc2.*": f"{ours}.feed_forward.fc2.*",
         f"{layer}.layernorm_after.*": f"{ours}.feed_forward_residual.norm.*",
     }
-    return outer, names
+    return outer, {"encoder": names}
+
+
+def _t5(theirs: Any) -> dict[str, Any]:
+    stated = theirs.to_dict()  # these two are not fields of the class
+    return {
+        "bos_token_id": stated.get("bos_token_id"),
+        "decoder_start_token_id": stated.get("decoder_start_token_id", theirs.pad_token_id),
+        "gated_feed_forward": theirs.is_gated_act,
+        **dict.fromkeys(("attention_dropout", "activation_dropout", "output_dropout"), theirs.dropout_rate),
+    }
+
+
+def _to_t5(config: VaswaniConfig) -> dict[str, Any]:
+    name = {"gelu_new": "gelu"}.get(config.activation, config.activation)  # gated-gelu is the tanh approximation
+    ids = {field: getattr(config, field) for field in ("bos_token_id", "decoder_start_token_id")}
+    return {
+        **{field: value for field, value in ids.items() if value is not None},
+        "feed_forward_proj": f"gated-{name}" if config.gated_feed_forward else config.activation,
+    }
+
+
+def _read_t5(theirs: Any, config: VaswaniConfig, tensors: Tensors) -> Tensors:
+    """Leave out copies of the embedding, and a table that older files have and no layer uses; name gates alike."""
+    unused = r"(encoder|decoder)\.embed_tokens\.weight|.*\.EncDecAttention\.relative_attention_bias\.weight"
+    return {
+        name.replace(".wi_0.", ".wi."): tensor for name, tensor in tensors.items() if not re.fullmatch(unused, name)
+    }
+
+
+def _write_t5(theirs: Any, tensors: Tensors) -> Tensors:
+    """Add the other names of the embedding, and the name of the first matrix of a gated network."""
+    copies = {f"{stack}.embed_tokens.weight": tensors["shared.weight"] for stack in ("encoder", "decoder")}
+    if theirs.is_gated_act:
+        tensors = {name.replace(".wi.", ".wi_0."): tensor for name, tensor in tensors.items()}
+    return {**tensors, **copies}
+
+
+def _t5_layer(stack: str) -> Table:
+    """Return the table of names of a layer of T5: numbered sub-layers, each with its norm."""
+    theirs, ours = f"{stack}.block.#.layer", f"model.{stack}.layers.#"
+    attentions = {"self_attn": "SelfAttention", "cross_attn": "EncDecAttention"}
+    if stack == "encoder":
+        del attentions["cross_attn"]
+    names: dict[str, str | tuple[str, ...]] = {}
+    for index, (own, name) in enumerate(attentions.items()):
+        projections = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
+        names |= {f"{theirs}.{index}.{name}.{part}.*": f"{ours}.{own}.{our}.*" for part, our in projections.items()}
+        names[f"{theirs}.{index}.layer_norm.*"] = f"{ours}.{own}_residual.norm.*"
+    last = len(attentions)
+    for name, own in (("wi", "fc1"), ("wi_1", "fc3"), ("wo", "fc2")):
+        names[f"{theirs}.{last}.DenseReluDense.{name}.*"] = f"{ours}.feed_forward.{own}.*"
+    names[f"{theirs}.{last}.layer_norm.*"] = f"{ours}.feed_forward_residual.norm.*"
+    return names
 
 
 COUNTERPARTS = {
@@ -403,13 +460,12 @@ COUNTERPARTS = {
         untrained=(),
         to_ours=_llama,
         to_theirs=_to_llama,
-        stack="decoder",
         outer={
             "model.embed_tokens.weight": "model.decoder.embed_tokens.weight",
             "model.norm.weight": "model.decoder.norm.weight",
             "lm_head.weight": "lm_head.weight",
         },
-        layer={
+        layers={"decoder": {
             **{f"model.layers.#.self_attn.{part}_proj.*": f"{_LLAMA}.self_attn.{part}_proj.*" for part in "qkv"},
             "model.layers.#.self_attn.o_proj.*": f"{_LLAMA}.self_attn.out_proj.*",
             "model.layers.#.mlp.gate_proj.*": f"{_LLAMA}.feed_forward.fc1.*",
@@ -417,7 +473,7 @@ COUNTERPARTS = {
             "model.layers.#.mlp.down_proj.*": f"{_LLAMA}.feed_forward.fc2.*",
             "model.layers.#.input_layernorm.weight": f"{_LLAMA}.self_attn_residual.norm.weight",
             "model.layers.#.post_attention_layernorm.weight": f"{_LLAMA}.feed_forward_residual.norm.weight",
-        },
+        }},
     ),
     "modernbert": Counterpart(
         "modernbert", ModernBertForMaskedLM, ModernBertConfig, VaswaniForMaskedLM,
@@ -434,7 +490,6 @@ COUNTERPARTS = {
         untrained=("attention_dropout",),
         to_ours=_modernbert,
         to_theirs=_to_modernbert,
-        stack="encoder",
         outer={
             "model.embeddings.tok_embeddings.weight": "model.encoder.embed_tokens.weight",
             "model.embeddings.norm.*": "model.encoder.embedding_norm.*",
@@ -443,18 +498,18 @@ COUNTERPARTS = {
             "head.norm.*": "lm_head_transform.norm.*",
             "decoder.*": "lm_head.*",
         },
-        layer={
+        layers={"encoder": {
             "model.layers.#.attn_norm.*": f"{_MODERNBERT}.self_attn_residual.norm.*",
             "model.layers.#.attn.Wqkv.*": tuple(f"{_MODERNBERT}.self_attn.{part}_proj.*" for part in "qkv"),
             "model.layers.#.attn.Wo.*": f"{_MODERNBERT}.self_attn.out_proj.*",
             "model.layers.#.mlp_norm.*": f"{_MODERNBERT}.feed_forward_residual.norm.*",
             "model.layers.#.mlp.Wi.*": tuple(f"{_MODERNBERT}.feed_forward.{name}.*" for name in ("fc1", "fc3")),
             "model.layers.#.mlp.Wo.*": f"{_MODERNBERT}.feed_forward.fc2.*",
-        },
+        }},
     ),
     "longformer": Counterpart(
         "longformer", LongformerForMaskedLM, LongformerConfig, VaswaniForMaskedLM,
-        _BERT_FIELDS, (), (), _longformer, _to_longformer, "encoder",
+        _BERT_FIELDS, (), (), _longformer, _to_longformer,
         *_bert_tables("longformer", "lm_head", ("lm_head.dense", "lm_head.layer_norm")),
         replaceable=("encoder_pattern_options",),
         read=_read_bert,
@@ -463,7 +518,7 @@ COUNTERPARTS = {
     ),
     "bert": Counterpart(
         "bert", BertForMaskedLM, BertConfig, VaswaniForMaskedLM,
-        _BERT_FIELDS, (), (), _bert, None, "encoder",
+        _BERT_FIELDS, (), (), _bert, None,
         *_bert_tables(
             "bert", "cls.predictions", ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm")
         ),
@@ -471,20 +526,55 @@ COUNTERPARTS = {
     ),
     "roberta": Counterpart(
         "bert", RobertaForMaskedLM, RobertaConfig, VaswaniForMaskedLM,
-        _BERT_FIELDS, (), (), lambda theirs: {**_bert(theirs), **_roberta(theirs)}, None, "encoder",
+        _BERT_FIELDS, (), (), lambda theirs: {**_bert(theirs), **_roberta(theirs)}, None,
         *_bert_tables("roberta", "lm_head", ("lm_head.dense", "lm_head.layer_norm")),
         read=_read_bert,
     ),
+    "t5": Counterpart(
+        "t5", T5ForConditionalGeneration, T5Config, VaswaniForConditionalGeneration,
+        fields={
+            **{name: name for name in ("vocab_size", "scale_decoder_outputs", "tie_word_embeddings")},
+            **{name: name for name in ("pad_token_id", "eos_token_id")},
+            "hidden_size": "d_model",
+            "intermediate_size": "d_ff",
+            "encoder_layers": "num_layers",
+            "decoder_layers": "num_decoder_layers",
+            "num_attention_heads": "num_heads",
+            "head_dim": "d_kv",
+            "num_buckets": "relative_attention_num_buckets",
+            "max_distance": "relative_attention_max_distance",
+            "activation": "dense_act_fn",
+            "layer_norm_eps": "layer_norm_epsilon",
+            "dropout": "dropout_rate",
+        },
+        biases=(),
+        untrained=(),
+        to_ours=_t5,
+        to_theirs=_to_t5,
+        outer={
+            "shared.weight": "model.decoder.embed_tokens.weight",
+            "lm_head.weight": "lm_head.weight",
+            **{f"{stack}.final_layer_norm.weight": f"model.{stack}.norm.weight" for stack in ("encoder", "decoder")},
+            **{
+                f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight":
+                f"model.{stack}.position_bias.table.weight"
+                for stack in ("encoder", "decoder")
+            },
+        },
+        layers={stack: _t5_layer(stack) for stack in ("encoder", "decoder")},
+        read=_read_t5,
+        write=_write_t5,
+    ),
     "vit": Counterpart(
         "vit_base", ViTForImageClassification, ViTConfig, VaswaniVisionForImageClassification,
-        _VIT_FIELDS, (), (), _vit, _to_vit, "encoder",
+        _VIT_FIELDS, (), (), _vit, _to_vit,
         *_vit_tables("vit", "classifier"),
         read=_read_vit,
         write=_write_vit,
     ),
     "deit": Counterpart(
         "deit_base", DeiTForImageClassificationWithTeacher, DeiTConfig, VaswaniVisionForImageClassification,
-        _VIT_FIELDS, (), (), _vit, _to_vit, "encoder",
+        _VIT_FIELDS, (), (), _vit, _to_vit,
         *_vit_tables("deit", "cls_classifier"),
         read=_read_vit,
         write=_write_vit,
@@ -511,8 +601,8 @@ def our_fields(counterpart: Counterpart, theirs: Any) -> dict[str, Any]:
 
 
 def from_transformers(checkpoint: Checkpoint) -> Converted:
-    """Convert a model of ``COUNTERPARTS``: language models to ``VaswaniForCausalLM`` or ``VaswaniForMaskedLM``,
-    classifiers of images to ``VaswaniVisionForImageClassification``.
+    """Convert a model of ``COUNTERPARTS``: language models to ``VaswaniForCausalLM`` or ``VaswaniForMaskedLM``, T5 to
+    ``VaswaniForConditionalGeneration``, classifiers of images to ``VaswaniVisionForImageClassification``.
 
     A model without an output layer, such as a sentence encoder, becomes a ``VaswaniModel`` or ``VaswaniVisionModel``.
 
@@ -531,6 +621,8 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
     except (StrictDataclassError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"The configuration of {weights.path} is invalid: {' '.join(str(error).split())}") from error
     told = our_fields(counterpart, theirs)
+    if _has_own_output(counterpart, weights.tensors):
+        told["tie_word_embeddings"] = False
     free = {
         field: told.pop(field) for field in [*told] if field.endswith("dropout") or field in counterpart.replaceable
     }
@@ -543,7 +635,8 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
     # Angles that earlier versions stored.
     tensors = {name: tensor for name, tensor in weights.tensors.items() if not name.endswith(".inv_freq")}
     prefix = f"{counterpart.theirs.base_model_prefix}."
-    has_output = any(name.startswith(prefix) for name in tensors)
+    has_prefix = any(row.theirs.startswith(prefix) for row in rows)  # T5 has none
+    has_output = not has_prefix or any(name.startswith(prefix) for name in tensors)
     if not has_output:  # names without the prefix are those of a model that was saved by itself
         tensors = {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
     tensors = counterpart.read(theirs, model.config, tensors)
@@ -560,6 +653,17 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
     if tokenizer is not None and told["positions"] == "learned" and number is not None:
         tokenizer.model_max_length = number
     return Converted(model, tokenizer, processor=_processor(checkpoint))
+
+
+def _has_own_output(counterpart: Counterpart, tensors: Tensors) -> bool:
+    """Return whether the output layer has weights other than the embedding, whatever the configuration says.
+
+    That of T5 always says that they are tied.
+    """
+    names = {row.ours[0]: row.theirs for row in expand(counterpart.outer)}
+    output = tensors.get(names.get("lm_head.weight", ""))
+    embedding = next((tensors.get(name) for ours, name in names.items() if ours.endswith("embed_tokens.weight")), None)
+    return output is not None and embedding is not None and not torch.equal(output, embedding)
 
 
 def _of_the_base(rows: list[Row], prefix: str) -> list[Row]:

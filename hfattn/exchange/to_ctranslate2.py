@@ -74,6 +74,7 @@ def unsupported(model: PreTrainedModel) -> str | None:
         f"the pattern {min(config.pattern_names, default='full')}": bool(config.pattern_names),
         min(config.option_names, default=""): bool(config.option_names),
         "embedding_norm": config.embedding_norm,
+        "scale_decoder_outputs": config.scale_decoder_outputs,
         f"{config.positions} positions": config.positions == "rotary" or config.positions in POSITION_BIASES,
         f"num_key_value_heads {config.num_key_value_heads}": config.key_value_heads != config.num_attention_heads,
         f"head_dim {config.head_dim}": config.head_width * config.num_attention_heads != config.hidden_size,

@@ -115,6 +115,8 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
         raise UserError(f"torch has no Transformer with {min(config.option_names)}; export one without.")
     if config.embedding_norm:
         raise UserError("torch has no Transformer with a norm of the embeddings; export one without embedding_norm.")
+    if config.scale_decoder_outputs:
+        raise UserError("torch has no scale of the decoder's output; export one without scale_decoder_outputs.")
     if config.positions == "rotary" or config.positions in POSITION_BIASES:
         raise UserError(f"torch has no Transformer with {config.positions} positions; export one with other positions.")
     if config.key_value_heads != config.num_attention_heads:

@@ -247,9 +247,17 @@ def stated(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return the section ``card`` of a configuration, without fields that describe another dataset."""
     configuration = results.get("configuration", {})
     card = CardConfig(**configuration.get("card", {}))
-    if card.describes != configuration.get("data", {}).get("dataset"):
+    if card.describes != _described(configuration.get("data", {})):
         card = CardConfig(license=card.license, intended_use=card.intended_use)
     return asdict(card)
+
+
+def _described(data: Mapping[str, Any]) -> str | None:
+    """Return the dataset of a configuration; of a mixture of tasks, those of the tasks, with commas."""
+    if "tasks" not in data:
+        dataset: str | None = data.get("dataset")
+        return dataset
+    return ", ".join(dict.fromkeys(data["tasks"][name]["dataset"] for name in data["only"] or data["tasks"]))
 
 
 def citations(folder: Path, results: Mapping[str, Any]) -> str:

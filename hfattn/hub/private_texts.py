@@ -30,8 +30,14 @@ def has_public_data(config: Any) -> bool:
     Args:
         config: the configuration of a recipe, whose data have been read.
     """
-    data = config.data
-    if data.dataset in (EMBEDDED, *getattr(data, "generated", ())) or data.dataset == config.publish.public_data:
+    if config.data.dataset == config.publish.public_data:
+        return True
+    # A mixture of tasks has a section for each.
+    return all(_is_public(data) for data in getattr(config.data, "sections", {"": config.data}).values())
+
+
+def _is_public(data: Any) -> bool:
+    if data.dataset in (EMBEDDED, *getattr(data, "generated", ())):
         return True
     places = [data.dataset, *(getattr(data, part, None) for part in PARTS[1:])]
     return not any(isinstance(place, str) and _is_private(place) for place in places)

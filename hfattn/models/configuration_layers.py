@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 ACTIVATION_NAMES = ("relu", "gelu", "gelu_new", "silu", "tanh")
 NORM_NAMES = ("post", "pre", "none")
 NORM_TYPES = ("layer", "rms")
+INITIALIZATION_NAMES = ("glorot", "t5")
 
 # File and class of the positions that are a bias of the energies. The file is saved only with models that have one.
 POSITION_BIASES = {
@@ -83,6 +84,9 @@ class LayersConfig(StrictConfig):
             first attention then has no norm of its own, as in ModernBERT (Warner et al. 2024).
         norm_type: "layer", or "rms", which divides by the root mean square without subtracting the mean, and has no
             bias (RMSNorm, Zhang & Sennrich 2019).
+        initialization: "glorot" (Glorot & Bengio 2010; embeddings from N(0, 1 / hidden_size)), or "t5" (Raffel et al.
+            2020, in the authors' code): matrices from N(0, 1 / n) for n inputs, embeddings from N(0, 1). With the score
+            "dot", which does not divide by sqrt(head_dim), W^Q is divided by it instead.
         layer_norm_eps: ε that the norms add to the variance, or to the mean square.
         positions: how the encoder knows the order of what it reads; the names are those of the subclass.
         self_attention_score, cross_attention_score: names of ``hfattn.attention.SCORES``, or custom classes such as
@@ -144,6 +148,7 @@ class LayersConfig(StrictConfig):
     embedding_norm: bool = False
     norm_type: str = "layer"
     layer_norm_eps: float | int = 1e-5
+    initialization: str = "glorot"
     positions: str = "sinusoidal"
     self_attention_score: str = "scaled_dot"
     self_attention_score_options: dict[str, Any] = field(default_factory=dict)
@@ -238,6 +243,7 @@ class LayersConfig(StrictConfig):
         self._check_choice("activation", ACTIVATION_NAMES)
         self._check_choice("norm", NORM_NAMES)
         self._check_choice("norm_type", NORM_TYPES)
+        self._check_choice("initialization", INITIALIZATION_NAMES)
         self._check_above_zero("layer_norm_eps", example="1e-5")
         for name in ("final_norm", "embedding_norm"):
             if getattr(self, name) and self.norm == "none":

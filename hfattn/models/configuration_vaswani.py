@@ -28,6 +28,34 @@ _BERT = {
     "decoder_start_token_id": None,
 }
 
+# The base model of Raffel et al. (2020).
+_T5 = {
+    "vocab_size": 32_128,
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "encoder_layers": 12,
+    "decoder_layers": 12,
+    "num_attention_heads": 12,
+    "head_dim": 64,
+    "norm": "pre",
+    "norm_type": "rms",
+    "layer_norm_eps": 1e-6,
+    "bias": False,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.1,
+    "output_dropout": 0.1,
+    "positions": "relative_buckets",
+    "self_attention_score": "dot",
+    "cross_attention_score": "dot",
+    "initialization": "t5",
+    "scale_embedding": False,
+    "scale_decoder_outputs": True,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
+
 
 def _auto_map() -> dict[str, str]:
     return {
@@ -53,7 +81,9 @@ class VaswaniConfig(LayersConfig):
     ``llama`` is the block of LLaMA (Touvron et al. 2023) with the sizes of its smallest model, for
     ``VaswaniForCausalLM``; ``bert``, ``longformer`` and ``modernbert`` are those of BERT (Devlin et al. 2019),
     Longformer (Beltagy et al. 2020) and ModernBERT (Warner et al. 2024) with the sizes of the base models, for
-    ``VaswaniForMaskedLM``. ``hfattn convert transformers`` and ``hfattn export transformers`` exchange their weights.
+    ``VaswaniForMaskedLM``; ``t5`` and ``t5_v1_1`` are the base models of T5 (Raffel et al. 2020; version 1.1 has a
+    gated feed-forward network and an output layer of its own). ``hfattn convert transformers`` and ``hfattn export
+    transformers`` exchange their weights.
 
     The arguments are these and those of ``LayersConfig``.
 
@@ -87,6 +117,8 @@ class VaswaniConfig(LayersConfig):
             bytes and characters, in classifiers and translators.
         share_positions: use one table of learned positions for source and target.
         scale_embedding: multiply the embeddings by sqrt(hidden_size) (section 3.4).
+        scale_decoder_outputs: multiply the output of the decoder by 1 / sqrt(hidden_size) before the output layer (T5,
+            Raffel et al. 2020, in the authors' code).
         decoder_pattern, decoder_pattern_options, decoder_attention_groups: as those of the encoder, for the decoder;
             its patterns are also "memory", "gated_linear" and "gated_delta". The layers of a group cache only values
             of their own.
@@ -213,6 +245,15 @@ class VaswaniConfig(LayersConfig):
             "bos_token_id": 0,
             "eos_token_id": 2,
         },
+        "t5": _T5,
+        "t5_v1_1": {
+            **_T5,
+            "intermediate_size": 2048,
+            "activation": "gelu_new",
+            "gated_feed_forward": True,
+            "tie_word_embeddings": False,
+            "scale_decoder_outputs": False,
+        },
     }
 
     vocab_size: int = 32_000
@@ -232,6 +273,7 @@ class VaswaniConfig(LayersConfig):
     subsampling: int | None = None
     share_positions: bool = False
     scale_embedding: bool = True
+    scale_decoder_outputs: bool = False
     decoder_pattern: str | list[str] = "full"
     decoder_pattern_options: dict[str, Any] = field(default_factory=dict)
     decoder_attention_groups: list[int] | None = None

@@ -129,7 +129,7 @@ def boolean_mask(
 
 
 def projection(in_features: int, out_features: int, bias: bool, gain: float = 1.0) -> nn.Linear:
-    """Return a linear layer with the attribute ``gain``, the factor by which T-Fixup scales its initial weights.
+    """Return a linear layer with the attribute ``gain``, a factor of its initial weights, such as that of T-Fixup.
 
     Without layer normalization, updates of a stack of N layers stay bounded if the initial weights of W^V, W^O and the
     feed-forward network are scaled: by 0.67 N^(-1/4) in the encoder, by (9N)^(-1/4) in the decoder (Huang et al. 2020,
@@ -226,7 +226,8 @@ class VaswaniAttention(TokenMixer):
         self.head_dim = config.head_width
         self.num_queries_per_key = config.num_attention_heads // config.key_value_heads
         width, key_width = (heads * self.head_dim for heads in (config.num_attention_heads, config.key_value_heads))
-        self.q_proj = projection(config.hidden_size, width, config.bias)
+        is_unscaled = config.initialization == "t5" and config.attention_parts(kind)["score"] == "dot"
+        self.q_proj = projection(config.hidden_size, width, config.bias, self.head_dim**-0.5 if is_unscaled else 1.0)
         self.k_proj = projection(config.hidden_size, key_width, config.bias)
         self.v_proj = projection(config.hidden_size, key_width, config.bias, gain)
         self.out_proj = projection(width, config.hidden_size, config.bias, gain)
@@ -626,18 +627,26 @@ class LayersPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialize matrices by Glorot, embeddings from N(0, 1/H) (times sqrt(H), their variance is 1), with T-Fixup's
-        factors if there is no normalization."""
+        """Initialize matrices by Glorot, embeddings from N(0, 1/H) (times sqrt(H), their variance is 1), or both as
+        ``initialization`` says; with T-Fixup's factors if there is no normalization."""
+        of_t5, width = self.config.initialization == "t5", self.config.hidden_size
         if isinstance(module, nn.Linear) and "source" in vars(module):
             (source,) = vars(module)["source"]
             for parameter, original in zip(module.parameters(), source.parameters(), strict=True):
                 init.copy_(parameter, original)
         elif isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight, gain=vars(module).get("gain", 1.0))  # the heads have none
+            gain = vars(module).get("gain", 1.0)  # the heads have none
+            if of_t5:
+                init.normal_(module.weight, std=gain * module.in_features**-0.5)
+            else:
+                init.xavier_uniform_(module.weight, gain=gain)
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=_embedding_gain(self.config) * self.config.hidden_size**-0.5)
+            is_vector = module.embedding_dim == width  # a bias has a number of each head
+            init.normal_(
+                module.weight, std=_embedding_gain(self.config) * (1.0 if of_t5 and is_vector else width**-0.5)
+            )
         elif isinstance(module, Parametric):
             module.initialize_()
         else:
@@ -648,6 +657,11 @@ class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, LayersPreTrainedModel):
     """Base of the models of texts."""
 
     config: VaswaniConfig
+
+    @property
+    def output_scale(self) -> float:
+        """Factor of the decoder's output before the output layer."""
+        return self.config.hidden_size**-0.5 if self.config.scale_decoder_outputs else 1.0
 
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a layer and its further arguments
@@ -1169,7 +1183,8 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
             **kwargs,
         )
         steps = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(self.output_dropout(outputs.last_hidden_state[:, steps]))  # (B, T, V)
+        states = outputs.last_hidden_state[:, steps] * self.output_scale
+        logits = self.lm_head(self.output_dropout(states))  # (B, T, V)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)

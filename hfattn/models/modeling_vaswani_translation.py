@@ -80,7 +80,8 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
             return_dict=True,
             **kwargs,
         )
-        logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, T, V)
+        states = outputs.last_hidden_state * self.output_scale
+        logits = self.lm_head(self.output_dropout(states))  # (B, T, V)
         loss = None
         if labels is not None:
             # Passed as shift_labels, because the loss of language models shifts ``labels``.
@@ -105,7 +106,8 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
 
     def lean_steps(self, outputs: Any, attention_mask: torch.Tensor | None, num_beams: int) -> Steps:
         mask = self.model.encoder.output_mask(attention_mask)
-        return VaswaniSteps(self.model.decoder, self.lm_head, outputs.past_key_values, mask, num_beams)
+        decoder, cache = self.model.decoder, outputs.past_key_values
+        return VaswaniSteps(decoder, self.lm_head, self.output_scale, cache, mask, num_beams)
 
 
 VaswaniForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")

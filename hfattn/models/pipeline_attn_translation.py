@@ -1,6 +1,8 @@
-"""The pipeline task "attn-translation": a translation, its log-probability and its alignment."""
+"""The pipeline tasks "attn-translation" and "text-to-text": a text, its log-probability and its alignment."""
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from .alignment import GenerationPath, alignment
 from .encoder_decoder import PaddedBeams
 
 TASK = "attn-translation"
+TEXT_TO_TEXT = "text-to-text"  # also the key of its settings in task_specific_params of a configuration
 PREFIX = "translation"  # the task whose prefix, in task_specific_params of a configuration, precedes each source
 TARGET_FOLDER = "target"  # subfolder of a saved model with the tokenizer of a separate target vocabulary
 _MAX_NEW_TOKENS = 256  # the default of transformers, 20 tokens, would truncate sentences
@@ -89,6 +92,7 @@ class AttnTranslationPipeline(Pipeline):
     """
 
     _load_tokenizer = True
+    text_name = "translation_text"  # of the text in what the pipeline returns
 
     def __init__(self, *args: Any, target_tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -174,7 +178,7 @@ class AttnTranslationPipeline(Pipeline):
             )
         writer = self.tokenizer if self.target_tokenizer is None else self.target_tokenizer
         text = writer.decode(path.sequence, skip_special_tokens=True)
-        return {"translation_text": text, "score": path.log_probability(outputs.logits), "alignment": record}
+        return {self.text_name: text, "score": path.log_probability(outputs.logits), "alignment": record}
 
     def postprocess(self, model_outputs: dict[str, Any], **postprocess_parameters: Any) -> Any:
         translations = model_outputs["translations"]
@@ -183,8 +187,54 @@ class AttnTranslationPipeline(Pipeline):
         return translations[0] if len(translations) == 1 else translations
 
 
+class TextToTextPipeline(AttnTranslationPipeline):
+    """Answer texts, each of which says in its words which task it is, such as "sst2 sentence: a good film".
+
+    ``pipeline("text-to-text", model=folder, trust_remote_code=True)("sst2 sentence: a good film")`` returns a dict with
+    the ``generated_text``, and ``score`` and ``alignment`` as in ``AttnTranslationPipeline``.
+
+    A text can also be a dict with the name of a ``task`` of the model and the columns of its template, such as
+    ``{"task": "sst2", "sentence": "a good film"}``.
+    """
+
+    text_name = "generated_text"
+
+    def preprocess(self, input_: str | Mapping[str, str], **preprocess_parameters: Any) -> dict[str, torch.Tensor]:
+        """Return ids and mask (1, S).
+
+        Raises:
+            ValueError: as in ``AttnTranslationPipeline``; or the model has no such task, or a column is missing.
+        """
+        if isinstance(input_, Mapping):
+            input_ = task_source(self.model.config, input_)
+        return super().preprocess(input_, **preprocess_parameters)
+
+
+def task_source(config: Any, columns: Mapping[str, str]) -> str:
+    """Return the text that a model reads for the columns of one of its tasks.
+
+    Args:
+        config: configuration of the model, with the templates of its tasks.
+        columns: the name of the ``task``, and the columns of its template.
+
+    Raises:
+        ValueError: the model has no such task, or a column is missing.
+    """
+    tasks = ((config.to_dict().get("task_specific_params") or {}).get(TEXT_TO_TEXT) or {}).get("tasks", {})
+    if (name := columns.get("task")) not in tasks:
+        known = ", ".join(tasks) or "none"
+        raise ValueError(f"The model has no task {name!r}; its tasks are {known}, and a whole text needs no task.")
+    template: str = tasks[name]
+    if missing := [column for column in re.findall(r"\{([^{}]+)\}", template) if column not in columns]:
+        raise ValueError(f"The task {name!r} reads {template!r}, and {missing[0]!r} is not given; add it.")
+    return re.sub(r"\{([^{}]+)\}", lambda found: columns[found[1]], template)
+
+
 class TranslationMixin(PaddedBeams):
-    """A model that is saved with its pipeline, for ``pipeline("attn-translation", ...)`` without hfattn."""
+    """A model that is saved with its pipeline, for ``pipeline("attn-translation", ...)`` without hfattn.
+
+    If its configuration has settings for "text-to-text", it is saved with that pipeline instead.
+    """
 
     config: Any
     loading_options: dict[str, Any]
@@ -203,11 +253,18 @@ class TranslationMixin(PaddedBeams):
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
         """Save the model as transformers does, with the name of its pipeline in the configuration."""
-        implementation = f"{__name__.rpartition('.')[2]}.{AttnTranslationPipeline.__name__}"
+        has_tasks = TEXT_TO_TEXT in (self.config.to_dict().get("task_specific_params") or {})
+        task = TEXT_TO_TEXT if has_tasks else TASK
+        implementation = f"{__name__.rpartition('.')[2]}.{PIPELINES[task].__name__}"
         entry = {"impl": implementation, "pt": [AutoModelForSeq2SeqLM.__name__], "type": "text"}
-        self.config.custom_pipelines = {TASK: entry}
+        self.config.custom_pipelines = {task: entry}
         return super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
 
 
-if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # another copy of this module may have registered it
-    PIPELINE_REGISTRY.register_pipeline(TASK, AttnTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
+PIPELINES: dict[str, type[AttnTranslationPipeline]] = {
+    TASK: AttnTranslationPipeline,
+    TEXT_TO_TEXT: TextToTextPipeline,
+}
+for _task, _pipeline in PIPELINES.items():
+    if _task not in PIPELINE_REGISTRY.get_supported_tasks():  # another copy of this module may have registered it
+        PIPELINE_REGISTRY.register_pipeline(_task, _pipeline, pt_model=AutoModelForSeq2SeqLM, type="text")

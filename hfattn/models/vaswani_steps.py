@@ -54,6 +54,7 @@ class VaswaniSteps(Steps):
     Args:
         decoder: the decoder.
         output: the output layer.
+        output_scale: factor of its input.
         cache: its cache after the prompt.
         source_mask: (N, S), 0 at padding, or None.
         num_beams: k.
@@ -63,11 +64,13 @@ class VaswaniSteps(Steps):
         self,
         decoder: VaswaniDecoder,
         output: nn.Module,
+        output_scale: float,
         cache: EncoderDecoderCache,
         source_mask: torch.Tensor | None,
         num_beams: int,
     ) -> None:
         self.decoder, self.output, self.cache = decoder, LeanLinear(output), cache
+        self.output_scale = output_scale
         self.num_beams, self.num_steps = num_beams, cache.get_seq_length()
         own, source = cache.self_attention_cache.layers, cache.cross_attention_cache.layers
         self.layers = [
@@ -110,7 +113,7 @@ class VaswaniSteps(Steps):
         for layer in self.layers:
             hidden_states = layer(hidden_states, position, self.inherited)
         self.num_steps += 1
-        return self.output(decoder.norm(hidden_states))
+        return self.output(decoder.norm(hidden_states) * self.output_scale)
 
     def reorder_cache(self, rows: torch.Tensor) -> None:
         if self.inherited is not None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .sentence_encoder import *  # noqa: F403
     from .sentence_encoder_config import *  # noqa: F403
     from .seq2seq import *  # noqa: F403
+    from .tasks_config import *  # noqa: F403
     from .trainer import ReliableTrainer, StatefulTrainer, last_complete_checkpoint  # noqa: F401
     from .training_config import *  # noqa: F403
     from .translator_config import *  # noqa: F403
@@ -118,6 +119,13 @@ _MODULES = {
     ),
     "sentence_encoder_config": ("SentenceTrainingConfig",),
     "seq2seq": ("FineTuningSeq2SeqTrainer", "ReliableSeq2SeqTrainer", "Seq2SeqArguments", "check_padding"),
+    "tasks_config": (
+        "MixtureConfig",
+        "TasksConfig",
+        "TasksEvaluationConfig",
+        "TasksSampleConfig",
+        "TasksTokenizerConfig",
+    ),
     "trainer": ("ReliableTrainer", "StatefulTrainer", "last_complete_checkpoint"),
     "training_config": ("AveragingConfig", "TrainingConfig"),
     "translator_config": ("TranslatorConfig", "TranslatorLocation"),

@@ -4,6 +4,9 @@ t is the number of the update, counted from 1; lr is ``training.learning_rate``.
 
 - ``noam`` (Vaswani et al. 2017, section 5.3, equation 3): lr · d^-0.5 · min(t^-0.5, t · warmup^-1.5), where d is the
   model's ``hidden_size``. In the paper lr = 1.
+- ``inverse_square_root`` (Raffel et al. 2020, section 3.1.2): lr / sqrt(max(t, k)), where k is ``warmup_steps``: the
+  rate is constant for k updates. In the paper lr = 1 and k = 10,000. ``inverse_sqrt`` of transformers rises from 0 to
+  lr in k updates instead, and then falls as lr · sqrt(k / t).
 - ``slanted_triangular`` (Howard & Ruder 2018, section 3.2, equation 3): lr · (1 + p (ratio - 1)) / ratio, where
   p = t / cut for t < cut = floor(T · cut_fraction), else 1 - (t - cut) / (cut · (1 / cut_fraction - 1)); T is the
   number of updates.
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 SLANTED = "slanted_triangular"
-WHOLE = ("noam", "tfixup", SLANTED)  # schedules that set the rate of every update
+WHOLE = ("noam", "inverse_square_root", "tfixup", SLANTED)  # schedules that set the rate of every update
 TUNED = ("linear_warmup", "exponential_warmup")
 UNTUNED = ("untuned_linear", "untuned_exponential")
 SCHEDULES = (*WHOLE, *TUNED, *UNTUNED)
@@ -41,14 +44,15 @@ class ScheduleConfig:
     """The section ``schedule`` of a recipe; without a name, ``TrainingArguments`` define the learning rate."""
 
     name: str | None = one_of(SCHEDULES, None)
-    warmup_steps: int | None = at_least(1, None)  # noam: null is 4000, as in the paper; other warm-ups: tau
+    # As in the papers, null is 4000 for noam, and 10,000 for inverse_square_root; of other warm-ups, this is tau.
+    warmup_steps: int | None = at_least(1, None)
     decay_steps: int | None = at_least(1, None)  # P of tfixup; null is 4000
     cut_fraction: float | None = number(None, above=0, below=1)  # of slanted_triangular; null is 0.1, as in the paper
     ratio: float | int | None = number(None, above=1)  # highest by lowest rate of slanted_triangular; null is 32
 
     def validate_steps(self) -> None:
         for field, names in (
-            ("warmup_steps", ("noam", *TUNED)),
+            ("warmup_steps", ("noam", "inverse_square_root", *TUNED)),
             ("decay_steps", ("tfixup",)),
             ("cut_fraction", (SLANTED,)),
             ("ratio", (SLANTED,)),
@@ -83,6 +87,11 @@ class ScheduleConfig:
 def noam(step: int, hidden_size: int, warmup_steps: int) -> float:
     """Return the factor of the learning rate at update ``step`` (Vaswani et al. 2017, equation 3)."""
     return hidden_size**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def inverse_square_root(step: int, warmup_steps: int) -> float:
+    """Return the factor of the learning rate at update ``step`` (Raffel et al. 2020, section 3.1.2)."""
+    return float(max(step, warmup_steps) ** -0.5)
 
 
 def tfixup(step: int, decay_steps: int) -> float:
@@ -132,6 +141,9 @@ def make_scheduler(
     if schedule.name == "noam":
         warmup_steps = schedule.warmup_steps or 4000
         return LambdaLR(optimizer, lambda done: noam(done + 1, hidden_size, warmup_steps))
+    if schedule.name == "inverse_square_root":
+        constant_steps = schedule.warmup_steps or 10_000
+        return LambdaLR(optimizer, lambda done: inverse_square_root(done + 1, constant_steps))
     if schedule.name == "tfixup":
         decay_steps = schedule.decay_steps or 4000
         return LambdaLR(optimizer, lambda done: tfixup(done + 1, decay_steps))

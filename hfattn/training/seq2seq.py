@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import linear
 from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
 
-from ..data import EncodedPairs
+from ..data import EncodedPairs, MixedExamples
 from ..errors import UserError
 from ..fields import number, one_of, share
 from ..loading import BaseModel
@@ -239,7 +239,10 @@ class FineTuningSeq2SeqTrainer(FineTuningTrainer, ReliableSeq2SeqTrainer):
 
 
 def check_padding(
-    model: PreTrainedModel, pairs: EncodedPairs, collate: Callable[[list[dict[str, Any]]], Any], tolerance: float = 1e-3
+    model: PreTrainedModel,
+    pairs: EncodedPairs | MixedExamples,
+    collate: Callable[[list[dict[str, Any]]], Any],
+    tolerance: float = 1e-3,
 ) -> None:
     """Check that the predictions of a model for a pair do not depend on the padding beside it.
 

@@ -91,8 +91,8 @@ class TrainingConfig:
             UserError: a field is unknown, mistyped or out of range, or two fields contradict each other.
         """
         self.check_agreement()
-        if self.schedule.name == "noam":
-            defaults = {"learning_rate": 1.0, **defaults}  # as in the paper; the rate is only a factor here
+        if self.schedule.name in ("noam", "inverse_square_root"):
+            defaults = {"learning_rate": 1.0, **defaults}  # as in the papers; the rate is only a factor here
         if self.averaging.last is not None:
             defaults = {"save_total_limit": self.averaging.last + 1, **defaults}
         arguments = training_arguments(run, {**defaults, **self.training}, arguments_class)
