@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_outputs import CausalLMOutput
 
 from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
@@ -102,7 +103,7 @@ def score_ids(
 
 @torch.inference_mode()
 def score_rows(
-    model: PreTrainedModel, dataset: PackedBlocks | Streams | EncodedDemonstrations, unit: str = "token", rows: int = 8
+    model: Any, dataset: PackedBlocks | Streams | EncodedDemonstrations, unit: str = "token", rows: int = 8
 ) -> dict[str, float]:
     """Score each target of a dataset for language models.
 
@@ -126,6 +127,21 @@ def score_rows(
         statistics = SimpleNamespace(predictions=token_statistics(outputs.logits, labels), label_ids=labels)
         result = scores(statistics, compute_result=start + rows >= len(dataset))
     return result
+
+
+class BackwardDirection:
+    """The backward language model of a bilm, which reads texts from their last token to their first.
+
+    Args:
+        model: a bilm in evaluation mode.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model, self.device = model, model.device
+
+    def __call__(self, input_ids: torch.Tensor, **kwargs: Any) -> CausalLMOutput:
+        """Predict the next token of reversed texts (B, T), which is the previous one of the texts."""
+        return CausalLMOutput(logits=self.model(input_ids.flip(1)).backward_logits.flip(1))
 
 
 def score_text(

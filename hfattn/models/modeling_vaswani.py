@@ -40,6 +40,7 @@ from .classifier_output import PooledClassifierOutput
 from .configuration_layers import OPTIONS, PATTERNS, POSITION_BIASES, STANDARD_ATTENTION, LayersConfig
 from .configuration_vaswani import VaswaniConfig
 from .encoder_decoder import SourceAndTargetEmbeddings
+from .penalties import Penalized, penalized, share_of_batch
 from .strict_config import StrictConfig, class_by_name, unknown_message
 
 
@@ -170,7 +171,7 @@ def is_fused(config: LayersConfig, kind: str, is_causal: bool = False) -> bool:
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
-class TokenMixer(nn.Module):
+class TokenMixer(Penalized):
     """Base class of what exchanges information between the positions of a layer: attention, or what replaces it.
 
     Arguments: see ``VaswaniAttention``. A self-attention with a pattern is a subclass whose further arguments, all
@@ -203,11 +204,6 @@ class TokenMixer(nn.Module):
 
     def start_pass(self) -> None:
         """Prepare for a forward pass of the stack. Gradient checkpointing runs a layer twice in a pass."""
-
-    def penalty(self) -> torch.Tensor | None:
-        """Return what is added to the loss in training, if anything is."""
-        return None
-
 
 class VaswaniAttention(TokenMixer):
     """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (section 3.2.2).
@@ -383,26 +379,6 @@ class VaswaniAttention(TokenMixer):
             return key, value
         # A cache has one dtype, but a score may prepare float32 keys in a half-precision model.
         return cache.update(key, value.to(key.dtype), self.layer_idx)
-
-
-def penalized(model: nn.Module, loss: torch.Tensor, share: torch.Tensor | float = 1.0) -> torch.Tensor:
-    """Add the penalties of all self-attentions to the loss, if the model is in training mode.
-
-    Args:
-        model: the model, which may be wrapped.
-        loss: loss of a batch.
-        share: share of the batch in a training step of several batches.
-    """
-    if model.training:
-        for module in model.modules():
-            if isinstance(module, TokenMixer) and (penalty := module.penalty()) is not None:
-                loss = loss + share * penalty
-    return loss
-
-
-def share_of_batch(targets: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor | float:
-    """Return the share of the targets of a batch, which are not -100, in those of a training step."""
-    return 1.0 if num_items_in_batch is None else targets.ne(-100).sum() / num_items_in_batch
 
 
 def option_class(name: str) -> Any:

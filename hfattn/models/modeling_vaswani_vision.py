@@ -23,9 +23,7 @@ from .modeling_vaswani import (
     TokenMixer,
     VaswaniLayer,
     VaswaniStack,
-    penalized,
     projection,
-    share_of_batch,
     sinusoidal_positions,
 )
 
