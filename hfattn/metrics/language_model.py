@@ -51,6 +51,7 @@ def token_loss(
         num_items_in_batch: number of labels in all batches of the step; by default, those of this batch.
         label_smoothing: part of the probability that is distributed evenly over all V classes.
     """
+
     def total(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(
             logits.flatten(0, 1).float(),

@@ -77,7 +77,7 @@ class ContextualVectors(nn.Module):
         if code is None:
             self.encoder = AutoModel.from_config(encoder)
         else:  # a model whose code is saved with the task's model
-            self.encoder = StrictConfig.custom_classes.find(code["AutoModel"])(encoder)  # type: ignore[assignment]
+            self.encoder = StrictConfig.custom_classes.find(code["AutoModel"])(encoder)
         options = {"layer_norm": config.contextual_layer_norm, "weight": config.contextual_penalty}
         self.mixes = nn.ModuleDict(
             {place: ScalarMix(encoder.num_hidden_layers + 1, **options) for place in config.contextual_places}
@@ -115,8 +115,9 @@ class ContextualVectors(nn.Module):
         if torch.compiler.is_exporting():
             raise ValueError("The pieces of a text differ in number, which a graph would fix; export another model.")
         if input_ids.shape[1] == 0:
-            width, number = self.config.contextual_config.hidden_size, len(next(iter(self.mixes.values())).scalars)
-            return [input_ids.new_zeros(*input_ids.shape, width, dtype=self.encoder.dtype)] * number
+            encoder = self.config.contextual_config
+            empty = input_ids.new_zeros(*input_ids.shape, encoder.hidden_size, dtype=self.encoder.dtype)
+            return [empty] * (encoder.num_hidden_layers + 1)
         if self.config.contextual_pieces is None:
             return self._encode(input_ids, None if mask is None else mask.long())
         batch_size, num_tokens = input_ids.shape

@@ -58,7 +58,7 @@ class BiLMLayer(nn.Module):
         self, hidden_states: torch.Tensor, mask: torch.Tensor | None, *state: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         """Map h→_(j-1) (B, T, W / 2) to h→_j after a state of the forward direction; return it with its new state."""
-        outputs, *state = self.forward_rnn(hidden_states, mask, *state)  # type: ignore[assignment]
+        outputs, *state = self.forward_rnn(hidden_states, mask, *state)
         return hidden_states + outputs if self.residual else outputs, *state
 
 
@@ -85,7 +85,8 @@ class BiLMModel(BiLMPreTrainedModel):
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.direction_size, config.pad_token_id)
-        self.layers = nn.ModuleList(BiLMLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers))
+        layers = (BiLMLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers))
+        self.layers: Any = nn.ModuleList(layers)
         self.embedding_row_dropout = RowDropout(config.embedding_row_dropout)
         self.embedding_dropout = SequenceDropout(config.embedding_dropout, config.variational_dropout)
         self.dropout = SequenceDropout(config.dropout, config.variational_dropout)

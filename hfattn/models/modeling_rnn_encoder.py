@@ -179,7 +179,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         self.embed_tokens = embedding(config.vocab_size, config.embedding_size, padding_idx)
         self.contextual: Any = None
         if config.contextual_config is not None:
-            self.contextual = StrictConfig.custom_classes.find(CONTEXTUAL)(config)  # type: ignore[call-arg]
+            self.contextual = StrictConfig.custom_classes.find(CONTEXTUAL)(config)
             if "output" in config.contextual_places and self.pooling in ("last", "concat", "hierarchical"):
                 raise ValueError(
                     f"pooling {self.pooling} reads states of the layers, beside which there are no contextual vectors; "

@@ -205,6 +205,7 @@ class TokenMixer(Penalized):
     def start_pass(self) -> None:
         """Prepare for a forward pass of the stack. Gradient checkpointing runs a layer twice in a pass."""
 
+
 class VaswaniAttention(TokenMixer):
     """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (section 3.2.2).
 

@@ -26,6 +26,7 @@ from .modeling_vaswani import (
     projection,
     sinusoidal_positions,
 )
+from .penalties import penalized, share_of_batch
 
 
 @dataclass

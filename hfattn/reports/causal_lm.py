@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..data import EncodedDemonstrations, PackedBlocks, PackedText, Streams, TextSize, pack, prompt_ids
+from ..data import Documents, EncodedDemonstrations, PackedBlocks, PackedText, Streams, TextSize, pack, prompt_ids
 from ..evaluation import BackwardDirection, score_rows
 from ..generation import is_chat, read_prompt, sample_text, write_completions
 from ..hub import texts_to_publish
@@ -97,13 +97,12 @@ def with_text_scores(score: Mapping[str, Any], size: TextSize) -> dict[str, Any]
     return {**score, **text_scores(score["nats_per_token"] * score["tokens"], **asdict(size))}
 
 
-def backward_scores(
-    model: Any, tokenizer: PreTrainedTokenizerBase, texts: EvaluatedTexts, rows: int
-) -> dict[str, Any]:
+def backward_scores(model: Any, tokenizer: PreTrainedTokenizerBase, texts: EvaluatedTexts, rows: int) -> dict[str, Any]:
     """Return the scores of the backward direction of a bilm on a part, in the windows of the forward direction."""
-    windows = texts.dataset
+    documents, windows = texts.examples, texts.dataset
+    assert isinstance(documents, Documents)
     assert isinstance(windows, PackedBlocks)
-    packed = pack([item.text for item in texts.examples], tokenizer, backward=True)
+    packed = pack([item.text for item in documents], tokenizer, backward=True)
     dataset = PackedBlocks(packed.ids, windows.block, windows.stride)
     return with_text_scores(score_rows(BackwardDirection(model), dataset, rows=rows), packed.size)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .captioning import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
+    from .contextual import *  # noqa: F403
     from .contrastive import *  # noqa: F403
     from .dino import *  # noqa: F403
     from .dino_config import *  # noqa: F403
@@ -59,6 +60,14 @@ _MODULES = {
         "image_features",
     ),
     "dino_config": ("DinoConfig",),
+    "contextual": (
+        "ContextualConfig",
+        "check_contextual",
+        "contextual_facts",
+        "contextual_model",
+        "mixture_lines",
+        "subword_tokenizer",
+    ),
     "contrastive": ("ContrastiveTrainer", "clip_loss", "sigmoid_loss"),
     "distillation": ("DistillationTrainer", "ImitatedTexts", "Teacher", "TeacherOutputs"),
     "distillation_config": ("DistillationConfig", "TeacherConfig"),

@@ -48,6 +48,7 @@ from hfattn.training import (
     check_own_classifier,
     check_problem,
     class_weights,
+    contextual_model,
     finishing,
     first_changed,
     has_one_sigmoid,
@@ -58,13 +59,14 @@ from hfattn.training import (
     own_facts,
     parse_command,
     sentence_end_ids,
+    subword_tokenizer,
     tuned,
     tuning_facts,
 )
 
 RECIPE = "classification"
 GENERATED = generated_for(RECIPE)
-FROM_SCRATCH_ONLY = ("tokenizer", "data.sentence_ends", "data.vectors", "data.words", "sample.alignments")
+FROM_SCRATCH_ONLY = ("tokenizer", "contextual", "data.sentence_ends", "data.vectors", "data.words", "sample.alignments")
 PRETRAINED_ONLY = ("tuning", "data.overlap")
 
 
@@ -154,7 +156,7 @@ def main(command: RecipeCommand) -> None:
         encoded: dict[str, EncodedTexts | WindowedTexts] = {part: encode(texts) for part, texts in parts.items()}
     else:
         training_texts = [text for item in parts["train"] for text in parts["train"].texts(item)]
-        tokenizer = build_tokenizer(
+        tokenizer = subword_tokenizer(config) or build_tokenizer(
             config.tokenizer, vocabulary_texts(config, training_texts), ends=False, pairs=data.pair_column is not None
         )
         config.sample.check_vocabulary(tokenizer)
@@ -185,7 +187,7 @@ def main(command: RecipeCommand) -> None:
         check_model(loaded.model, tokenizer, data.max_length)
         model = tuned(loaded, config.tuning, task_type="SEQ_CLS")
     else:
-        model = AutoModelForSequenceClassification.from_config(settings)
+        model = contextual_model(AutoModelForSequenceClassification, settings, config, tokenizer)
         data_facts |= initialize_embeddings(model, tokenizer, config)
 
     # Training
@@ -224,7 +226,7 @@ def main(command: RecipeCommand) -> None:
     }
     model_facts = tuning_facts(model, loaded, config.tuning, pretrained) if pretrained else {}
     model = trainer.whole_model()
-    model_facts = model_facts or own_facts(model, config.model.get("preset"))
+    model_facts = model_facts or own_facts(model, config)
     set_reading(model, tokenizer, data.max_length, data.too_long, overlap)
 
     # Output files: a folder that loads without hfattn, results, pictures and a card

@@ -194,7 +194,7 @@ def main(command: RecipeCommand) -> None:
                 teacher,
                 taught,
                 data_facts,
-                own_facts(model, config.model.get("preset")),
+                own_facts(model, config),
                 distillation,
                 config.evaluation,
                 config.sample,
