@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.modeling_outputs import CausalLMOutput
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
@@ -139,9 +139,9 @@ class BackwardDirection:
     def __init__(self, model: PreTrainedModel) -> None:
         self.model, self.device = model, model.device
 
-    def __call__(self, input_ids: torch.Tensor, **kwargs: Any) -> CausalLMOutput:
+    def __call__(self, input_ids: torch.Tensor, **kwargs: Any) -> CausalLMOutputWithPast:
         """Predict the next token of reversed texts (B, T), which is the previous one of the texts."""
-        return CausalLMOutput(logits=self.model(input_ids.flip(1)).backward_logits.flip(1))
+        return CausalLMOutputWithPast(logits=self.model(input_ids.flip(1)).backward_logits.flip(1))
 
 
 def score_text(

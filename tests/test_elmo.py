@@ -208,7 +208,12 @@ def encoders() -> dict[str, Any]:
             vocab_size=30, hidden_size=16, num_attention_heads=2, intermediate_size=16, num_hidden_layers=2
         ),
         "vaswani": VaswaniConfig(
-            vocab_size=30, hidden_size=16, intermediate_size=16, num_attention_heads=2, encoder_layers=2
+            vocab_size=30,
+            hidden_size=16,
+            intermediate_size=16,
+            num_attention_heads=2,
+            encoder_layers=2,
+            is_encoder_decoder=False,
         ),
     }
 

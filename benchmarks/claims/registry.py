@@ -7,6 +7,7 @@ from . import (
     contrastive_batches,
     direction,
     efficient_attention,
+    elmo,
     extrapolation,
     fixed_context,
     forgetting,
@@ -57,4 +58,5 @@ CLAIMS: dict[str, Claim] = {
     **captioners.CLAIMS,
     "contrastive_batches": contrastive_batches.CLAIM,
     "ulmfit": ulmfit.CLAIM,
+    "elmo": elmo.CLAIM,
 }

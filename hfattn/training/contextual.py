@@ -117,6 +117,8 @@ def contextual_model(
             f"{section.name} has code of its own, which would not be saved with the model; write the contextual.name "
             "of a model of transformers or hfattn."
         )
+    if encoder.config.is_encoder_decoder:
+        raise UserError(f"{section.name} is an encoder-decoder; write the contextual.name of an encoder.")
     encoder.config._name_or_path = base_model_name(section)  # the path of a local folder is not published
     positions = max_positions(encoder.config)
     fields: dict[str, Any] = {
