@@ -383,7 +383,7 @@ def set_reading(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     too_long: str,
-    overlap: int | None = None,
+    **options: int | bool,
 ) -> None:
     """Store the treatment of long texts in a classifier's configuration and tokenizer, so that scores are reproducible.
 
@@ -391,13 +391,13 @@ def set_reading(
         model: a classifier.
         tokenizer: its tokenizer; afterwards it truncates to ``max_length`` if truncation is requested.
         max_length, too_long: as in ``WindowedTexts``.
-        overlap: tokens that two windows share, for ``too_long`` "windows".
+        options: ``overlap``, the tokens that two windows share, for ``too_long`` "windows", and ``both_orders``.
     """
     tokenizer.model_max_length = max_length
     if too_long == "cut_start":
         tokenizer.truncation_side = "left"
         tokenizer.init_kwargs["truncation_side"] = "left"  # save_pretrained writes only arguments of the constructor
-    reading = {"max_length": max_length, "too_long": too_long} | ({} if overlap is None else {"overlap": overlap})
+    reading = {"max_length": max_length, "too_long": too_long, **options}
     model.config.task_specific_params = {TASK: reading}
 
 

@@ -1,4 +1,4 @@
-"""What contextual vectors of a frozen language model add to word vectors, and which layers tasks mix them from (ELMo)."""
+"""What contextual vectors of a frozen language model add to word vectors, and which layers a task mixes (ELMo)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,7 @@
 """All claims by name, in the order of the page."""
 
 from . import (
+    auxiliary_loss,
     captioners,
     cells,
     collapse,
@@ -59,4 +60,5 @@ CLAIMS: dict[str, Claim] = {
     "contrastive_batches": contrastive_batches.CLAIM,
     "ulmfit": ulmfit.CLAIM,
     "elmo": elmo.CLAIM,
+    "auxiliary_loss": auxiliary_loss.CLAIM,
 }

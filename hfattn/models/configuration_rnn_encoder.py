@@ -166,7 +166,8 @@ class RNNEncoderConfig(StrictConfig):
         if isinstance(encoder, dict):
             code = encoder.get("auto_map")  # of a model whose code is saved with this one
             make = AutoConfig.for_model if code is None else self.custom_classes.find(code["AutoConfig"])
-            self.contextual_config = make(**encoder)
+            # The version says that the fields were saved, so that those of another release are admitted.
+            self.contextual_config = make(**{"transformers_version": self.transformers_version, **encoder})
         super().__post_init__(**kwargs)
 
     @property

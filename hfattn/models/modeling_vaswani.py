@@ -1240,10 +1240,13 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
 
 
 class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
-    """The encoder alone, with a linear layer on the mean of its positions or on the first one."""
+    """One stack, with a linear layer on the mean of its positions, the first or the last one.
+
+    The stack is the encoder, or the decoder of a language model (``config.is_decoder``; Radford et al. 2018).
+    """
 
     def __init__(self, config: VaswaniConfig) -> None:
-        config = _alone(config, is_decoder=False)
+        config = _alone(config, is_decoder=config.is_decoder and not config.is_encoder_decoder)
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = VaswaniModel(config)
@@ -1265,7 +1268,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         """Classify texts.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder``.
+            input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder`` or ``VaswaniDecoder``.
             labels: depending on ``config.problem_type``, (B,) classes; (B, labels) zeros and ones for multi-label
                 classification; (B,) or (B, labels) numbers for regression.
             num_items_in_batch: number of labels in all batches of a training step; ``loss`` is then the sum over this
@@ -1276,10 +1279,13 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
             ``loss``, ``logits`` (B, labels); ``hidden_states``, ``attentions`` and ``pooler_output`` (B, H) if
             requested.
         """
+        if self.config.is_decoder:
+            kwargs["use_cache"] = False  # nothing follows the text
         outputs = self.model(
             input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
-        pooled = self._pool(outputs.last_hidden_state, self.model.encoder.output_mask(attention_mask))
+        mask = attention_mask if self.config.is_decoder else self.model.encoder.output_mask(attention_mask)
+        pooled = self._pool(outputs.last_hidden_state, mask)
         logits = self.classifier(self.dropout(pooled))  # (B, labels)
         loss = None
         if labels is not None:
@@ -1300,11 +1306,15 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         """(B, S, H) -> (B, H); zeros if a text has no tokens."""
         if hidden_states.shape[1] == 0:
             return hidden_states.new_zeros(hidden_states.shape[0], hidden_states.shape[2])
+        pooling = self.config.classifier_pooling
         if attention_mask is None:
-            return hidden_states.mean(1) if self.config.classifier_pooling == "mean" else hidden_states[:, 0]
-        if self.config.classifier_pooling == "first":
-            first = attention_mask.long().argmax(-1)  # the first token after padding on the left
-            pooled = hidden_states[torch.arange(len(first), device=first.device), first]
+            return hidden_states.mean(1) if pooling == "mean" else hidden_states[:, 0 if pooling == "first" else -1]
+        if pooling != "mean":
+            real = attention_mask.long()
+            place = real.argmax(-1)  # the first token after padding on the left
+            if pooling == "last":
+                place = real.shape[1] - 1 - real.flip(1).argmax(-1)
+            pooled = hidden_states[torch.arange(len(place), device=place.device), place]
             return pooled * attention_mask.bool().any(-1, keepdim=True)
         weights = attention_mask[..., None].to(hidden_states.dtype)
         return (hidden_states * weights).sum(1) / weights.sum(1).clamp(min=1)

@@ -6,6 +6,7 @@ from ..first_use import on_first_use
 
 if TYPE_CHECKING:
     from .arguments import *  # noqa: F403
+    from .auxiliary import *  # noqa: F403
     from .calibration import *  # noqa: F403
     from .callbacks import *  # noqa: F403
     from .captioner_config import *  # noqa: F403
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "arguments": ("training_arguments",),
+    "auxiliary": ("add_embeddings", "language_model_nats"),
     "calibration": ("check_calibration", "divide_logits"),
     "callbacks": ("SampleCallback", "TranslationCallback"),
     "captioner_config": ("CaptionerConfig", "own_captioner_config"),

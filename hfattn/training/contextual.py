@@ -165,13 +165,18 @@ def contextual_model(
 def pieces_of_tokens(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase) -> list[list[int]]:
     """Return the pieces of each token of one tokenizer in the vocabulary of another, by the ids of the tokens.
 
-    A token is encoded as a word in a text, after a space or, if the tokenizer puts one there itself, without. Padding
-    has no pieces, and another special token is that with the same role.
+    A token is encoded as a word in a text, after a space if that makes a difference. Padding has no pieces, and
+    another special token is that with the same role.
 
     Args:
         ours: the tokenizer of the tokens, of words.
         theirs: the tokenizer of the pieces.
     """
+
+    def encode(text: str) -> list[int]:
+        return list(theirs(text, add_special_tokens=False)["input_ids"])
+
+    space = "" if encode("a b") == encode("a") + encode("b") else " "
     pieces: list[list[int]] = [[] for _ in range(len(ours))]
     roles = {getattr(ours, f"{role}_id"): getattr(theirs, f"{role}_id") for role in _SAME}
     for token, token_id in ours.get_vocab().items():
@@ -179,9 +184,7 @@ def pieces_of_tokens(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerB
             same = roles.get(token_id)
             pieces[token_id] = [] if same is None or token_id == ours.pad_token_id else [same]
         else:
-            word = token.strip()
-            written = (theirs(text, add_special_tokens=False)["input_ids"] for text in (f" {word}", word))
-            pieces[token_id] = min(written, key=len)
+            pieces[token_id] = encode(f"{space}{token.strip()}")
     return pieces
 
 
