@@ -24,6 +24,7 @@ from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForSequenceClassifi
 from hfattn.data import Labeled, LabeledTexts, WindowCollator, WindowedTexts
 from hfattn.data.task_tokens import TASK_TOKENS, with_input_format
 from hfattn.errors import UserError
+from hfattn.evaluation import text_logits
 from hfattn.loading import BaseModel, load_model, load_tokenizer
 from hfattn.training import ClassifierTrainer, load_config
 from hfattn.training.auxiliary import add_embeddings, language_model_nats
@@ -247,16 +248,11 @@ def test_a_regression_reads_both_orders_and_its_folder_too(models: dict[str, Pat
     model = AutoModelForSequenceClassification.from_pretrained(out).eval()
     tokenizer = AutoTokenizer.from_pretrained(out)
     rows = [line.split("\t")[:2] for line in file.read_text().splitlines()[1:9]]
-    (tmp_path / "new.jsonl").write_text("".join(json.dumps({"text": a, "pair": b}) + "\n" for a, b in rows))
-    command = ["predict", str(out), str(tmp_path / "new.jsonl"), "--output", str(tmp_path / "predicted.jsonl")]
-    predicted = CliRunner().invoke(app, command)
-    assert predicted.exit_code == 0, predicted.output
-    for (one, other), line in zip(rows, (tmp_path / "predicted.jsonl").read_text().splitlines(), strict=True):
-        orders = [
-            model(**tokenizer(*texts, return_tensors="pt")).logits.item() for texts in ((one, other), (other, one))
-        ]
-        (number,) = [value for value in json.loads(line).values() if isinstance(value, float)]
-        assert number == pytest.approx(sum(orders) / 2, abs=1e-4)
+    texts = LabeledTexts("new", [Labeled(one, 0, pair=other) for one, other in rows], ["score"])
+    for (one, other), read in zip(rows, text_logits(model, tokenizer, texts, 8), strict=True):
+        inputs = [tokenizer(*pair, return_tensors="pt") for pair in ((one, other), (other, one))]
+        expected = sum(model(**each).logits.item() for each in inputs) / 2
+        assert read.item() == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_decoder_of_this_package_goes_on_from_its_language_model(tmp_path: Path) -> None:
@@ -320,7 +316,7 @@ def test_the_claim_reads_the_scores_of_its_runs(
     names = "sentence_A\tsentence_B\tentailment_judgment\trelatedness_score"
     (tmp_path / "sick.txt").write_text("\n".join([names, *rows, ""]))
     for part in ("train", "dev"):
-        phrases = [f"film {part} {i} was {['bad', 'good'][i % 2]}\t{i % 2}" for i in range(40)]
+        phrases = [f"film {part} {i} was {['bad', 'good'][i % 2]}\t{i % 2}" for i in range(120)]
         (tmp_path / f"sst2.{part}.tsv").write_text("\n".join(["sentence\tlabel", *phrases, ""]))
     small = dict(zip((str(word)[2:] for word in QUICK[::2]), QUICK[1::2], strict=True))
     small = {name: value for name, value in small.items() if name not in ("data.split", "data.split_by")}
