@@ -18,7 +18,7 @@ from ..models.configuration_vaswani import VaswaniConfig
 from ..models.strict_config import StrictConfig, own_fields
 from ..tokenizers import TokenizerConfig, uncovered_characters
 from .config import family_config, first_changed
-from .contextual import check_contextual, contextual_facts
+from .contextual import check_contextual, contextual_facts, contextual_section
 from .training_config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -284,10 +284,11 @@ def initialize_embeddings(
     Returns:
         Facts for ``results.json``: the tokenizer, the vectors, and their coverage of the vocabulary.
     """
-    data = config.data
+    data, contextual = config.data, contextual_section(config)
+    subwords = contextual is not None and contextual.subwords
     facts: dict[str, Any] = {
         "symbols": len(tokenizer) - len(tokenizer.all_special_ids),
-        "tokenizer": config.tokenizer.kind,
+        "tokenizer": "that of the encoder" if subwords else config.tokenizer.kind,
         "vectors": None,
     }
     if data.vectors is not None:
