@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from commands import ROOT, results_of, run_here
-from tiny_models import TEXTS, tiny_language_model, tiny_model
+from tiny_models import TEXTS, placeholder, tiny_language_model, tiny_model, with_tiny_models
 from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
@@ -43,6 +43,7 @@ from hfattn.models.contextual_vectors import ScalarMix
 from hfattn.models.recurrent_cells import CELLS
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training.contextual import ContextualConfig, ends_of_texts, pieces_of_tokens
+from hfattn.training.expected import read_expected
 from hfattn_cli import app
 
 SIZES = {"vocab_size": 20, "hidden_size": 12, "pad_token_id": 0}
@@ -464,6 +465,14 @@ def test_a_tagger_reads_the_subwords_of_its_encoder(tmp_path: Path) -> None:
     assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained(encoder).get_vocab()
     model = AutoModelForTokenClassification.from_pretrained(out)
     assert model.model.contextual.mixes["input"].scalars.shape == (3,)
+
+
+def test_the_student_of_a_distillation_may_have_contextual_vectors(tmp_path: Path) -> None:
+    overrides = read_expected(ROOT / "recipes" / "distillation" / "sst2_bilstm.expected.json").tiny.overrides
+    words = [*with_tiny_models(overrides, tmp_path), "--contextual.name", str(placeholder("TINY_BILM", tmp_path))]
+    words += ["--training.max_steps", "2", "--training.eval_steps", "2", "--training.save_steps", "2"]
+    out = trained("distillation/sst2_bilstm", tmp_path, *words, "--augmentation.copies", "0")
+    assert results_of(out)["model"]["contextual"]["encoder"] == "tiny_bilm"
 
 
 def test_a_language_model_of_both_directions_reports_both(tmp_path: Path) -> None:

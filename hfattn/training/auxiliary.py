@@ -56,7 +56,7 @@ def check_language_model_weight(weight: float, model: PreTrainedModel) -> None:
     """
     if weight == 0:
         return
-    ids = torch.zeros(2, 8, dtype=torch.long)
+    ids = torch.zeros(2, 8, dtype=torch.long, device=model.device)
     ids[1, -1] = 1
     states = model.eval()(input_ids=ids, output_hidden_states=True).hidden_states[-1][:, :-1]
     if not torch.allclose(states[0], states[1], atol=1e-4):
