@@ -77,7 +77,8 @@ class WindowedTexts(TrainingExamples[dict[str, Any]]):
             else:
                 self.windows.append(self._shorten(tokenizer, i))
         if both_orders:
-            turned = replace(texts, items=[item._replace(text=item.pair, pair=item.text) for item in texts])
+            items = [item._replace(text=item.pair, pair=item.text) for item in texts if item.pair is not None]
+            turned = replace(texts, items=items)
             others = WindowedTexts(turned, tokenizer, max_length, section=section).windows
             self.windows = [[*one, *other] for one, other in zip(self.windows, others, strict=True)]
         self.lengths = np.array(
