@@ -143,7 +143,7 @@ def test_the_loss_of_a_classifier_is_that_of_the_task_and_of_its_tokens(
     task, tokens = 0.0, 0.0
     for i in range(6):
         read = [parts_of_loss(model, window["input_ids"]) for window in dataset[i]["windows"]]
-        task -= (sum(logits for logits, _ in read) / 2).log_softmax(-1)[i % 3].item() / 6
+        task -= torch.stack([logits for logits, _ in read]).mean(0).log_softmax(-1)[i % 3].item() / 6
         tokens += sum(nats for _, nats in read) / 2 / 6
     batch = collate([dataset[i] for i in range(6)])
     assert trainer.compute_loss(model.eval(), dict(batch)).item() == pytest.approx(task, rel=1e-4)
@@ -322,7 +322,8 @@ def test_the_claim_reads_the_scores_of_its_runs(
     small = {name: value for name, value in small.items() if name not in ("data.split", "data.split_by")}
 
     def train_small(recipe: str, config: str, fields: dict[str, Any], out: Path) -> dict[str, Any]:
-        folder, own = ROOT / "recipes" / recipe, {"model.name": str(models["gpt2"])}
+        folder = ROOT / "recipes" / recipe
+        own: dict[str, Any] = {"model.name": str(models["gpt2"])}
         if config == "sst2_gpt":
             own |= {"evaluation.counterfactual_texts": 4}
         words = override_words({**fields, **small, **own})

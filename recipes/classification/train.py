@@ -146,7 +146,7 @@ def main(command: RecipeCommand) -> None:
     if data.training_examples is not None:
         parts["train"] = parts["train"].sample(data.training_examples, arguments.seed)
     labels = parts["train"].labels
-    reading = {"max_length": data.max_length, "too_long": data.too_long}
+    reading: dict[str, Any] = {"max_length": data.max_length, "too_long": data.too_long}
     data_facts = {**reading, "overlap": data.overlap if data.too_long == "windows" else None}
     encode: Encode
     if pretrained:
@@ -154,7 +154,7 @@ def main(command: RecipeCommand) -> None:
         reading |= {"overlap": data.overlap} if data.too_long == "windows" else {}
         reading |= {"both_orders": True} if data.both_orders else {}
         encode = partial(WindowedTexts, tokenizer=tokenizer, **reading)
-        encoded: dict[str, EncodedTexts | WindowedTexts] = {part: encode(texts) for part, texts in parts.items()}
+        encoded: dict[str, EncodedTexts | WindowedTexts] = {part: encode(texts) for part, texts in parts.items()}  # type: ignore[call-arg]
     else:
         training_texts = [text for item in parts["train"] for text in parts["train"].texts(item)]
         tokenizer = subword_tokenizer(config) or build_tokenizer(
