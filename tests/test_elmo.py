@@ -476,7 +476,7 @@ def test_the_student_of_a_distillation_may_have_contextual_vectors(tmp_path: Pat
 
 
 def test_a_language_model_of_both_directions_reports_both(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("\n".join(TEXTS * 30))
+    (tmp_path / "text.txt").write_text("\n".join(f"{i} {text}" for i in range(30) for text in TEXTS))
     words: list[object] = ["--data.dataset", "text.txt", "--data.validation", "null", "--data.test", "null"]
     words += ["--data.document_start", "null", "--data.split", "[0.8, 0.1, 0.1]", "--data.max_length", 16]
     words += ["--tokenizer.vocab_size", 100, "--model.hidden_size", 16, "--sample.max_new_tokens", 3]
