@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
@@ -102,7 +103,7 @@ def score_ids(
 
 @torch.inference_mode()
 def score_rows(
-    model: PreTrainedModel, dataset: PackedBlocks | Streams | EncodedDemonstrations, unit: str = "token", rows: int = 8
+    model: Any, dataset: PackedBlocks | Streams | EncodedDemonstrations, unit: str = "token", rows: int = 8
 ) -> dict[str, float]:
     """Score each target of a dataset for language models.
 
@@ -126,6 +127,21 @@ def score_rows(
         statistics = SimpleNamespace(predictions=token_statistics(outputs.logits, labels), label_ids=labels)
         result = scores(statistics, compute_result=start + rows >= len(dataset))
     return result
+
+
+class BackwardDirection:
+    """The backward language model of a bilm, which reads texts from their last token to their first.
+
+    Args:
+        model: a bilm in evaluation mode.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model, self.device = model, model.device
+
+    def __call__(self, input_ids: torch.Tensor, **kwargs: Any) -> CausalLMOutputWithPast:
+        """Predict the next token of reversed texts (B, T), which is the previous one of the texts."""
+        return CausalLMOutputWithPast(logits=self.model(input_ids.flip(1)).backward_logits.flip(1))
 
 
 def score_text(
@@ -367,7 +383,7 @@ def set_reading(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     too_long: str,
-    overlap: int | None = None,
+    **options: int | bool,
 ) -> None:
     """Store the treatment of long texts in a classifier's configuration and tokenizer, so that scores are reproducible.
 
@@ -375,13 +391,13 @@ def set_reading(
         model: a classifier.
         tokenizer: its tokenizer; afterwards it truncates to ``max_length`` if truncation is requested.
         max_length, too_long: as in ``WindowedTexts``.
-        overlap: tokens that two windows share, for ``too_long`` "windows".
+        options: ``overlap``, the tokens that two windows share, for ``too_long`` "windows", and ``both_orders``.
     """
     tokenizer.model_max_length = max_length
     if too_long == "cut_start":
         tokenizer.truncation_side = "left"
         tokenizer.init_kwargs["truncation_side"] = "left"  # save_pretrained writes only arguments of the constructor
-    reading = {"max_length": max_length, "too_long": too_long} | ({} if overlap is None else {"overlap": overlap})
+    reading = {"max_length": max_length, "too_long": too_long, **options}
     model.config.task_specific_params = {TASK: reading}
 
 

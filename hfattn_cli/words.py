@@ -1,13 +1,15 @@
-"""The commands ``hfattn words``: nearest words and analogies of word vectors."""
+"""The commands ``hfattn words``: nearest words and analogies of word vectors, and nearest uses of a word."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .common import one_sentence
+from .common import Model, one_sentence
 
-words_app = typer.Typer(help="Show nearest words and analogies of word vectors.", no_args_is_help=True)
+words_app = typer.Typer(
+    help="Show nearest words and analogies of word vectors, and nearest uses of a word.", no_args_is_help=True
+)
 
 Vectors = Annotated[
     Path,
@@ -65,3 +67,25 @@ def analogies(
             accuracy = "–" if row["accuracy"] is None else f"{row['accuracy']:.4f}"
             numbers = f"{row['questions']:9,}  {row['answered']:8,}  {row['right']:5,}  {accuracy:>8}"
             print(f"{row['section']:{width}}  {numbers}")
+
+
+@words_app.command("in-context")
+def in_context(
+    model: Model,
+    word: Annotated[str, typer.Argument(metavar="WORD", help="The word.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence with the word.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Text file with a sentence on each line.")],
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of sentences to print.")] = 5,
+) -> None:
+    """Print the sentences in which a word is used most like in another one, with their cosines.
+
+    DIR is an encoder or a language model of both directions (ELMo). The vector of a word in its context is the mean
+    of the model's hidden states.
+
+    Example: hfattn words in-context runs/causal_lm-wikitext2_bilm right "the right bank of the river" sentences.txt
+    """
+    with one_sentence():
+        from hfattn.contextual_words import nearest_uses
+
+        for use, cosine in nearest_uses(model, word, text, file, number):
+            print(f"{cosine:7.4f}  {use}")

@@ -5,11 +5,21 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from commands import run_here
 
-from benchmarks.claims import collapse, forgetting, hashing_rounds, multi30k, text_to_text, transformer_xl, ulmfit
+from benchmarks.claims import (
+    collapse,
+    elmo,
+    forgetting,
+    hashing_rounds,
+    multi30k,
+    text_to_text,
+    transformer_xl,
+    ulmfit,
+)
 from benchmarks.claims.__main__ import run
 from benchmarks.claims.claim import (
     Claim,
@@ -359,3 +369,62 @@ def test_self_distillation_of_a_claim_measures_its_teacher(monkeypatch: pytest.M
     assert 0 < values["entropy"] <= 1
     assert values["divergence"] >= 0
     assert 0.1 < values["accuracy"] <= 1
+
+
+def test_each_variant_of_elmo_is_valid_and_differs_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elmo, "language_model", lambda data: Path("runs") / "bilm")
+    configurations = []
+    for variant in elmo.VARIANTS:
+        recipe, config, fields = elmo.fields(variant, 1, tmp_path)
+        script = load_recipe(elmo.ROOT / "recipes" / recipe / "train.py")
+        checked = load_config(script.Config, elmo.ROOT / "recipes" / recipe / f"{config}.yaml", override_words(fields))
+        script.validate(checked)
+        configurations.append(repr(checked))
+    assert len(set(configurations)) == len(configurations)
+
+
+def test_gains_and_shares_of_elmo_come_from_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of the claim, made small: both stages of the language model, GloVe alone, and GloVe + ELMo."""
+    for part in ("train", "valid", "test"):
+        text = "".join(f" = Title {i} = \n the film {i} was good and the end was bad .\n" for i in range(30))
+        (tmp_path / f"wikitext-2.{part}.txt").write_text(text)
+    rows = [{"text": f"review {i}: {['bad', 'good'][i % 2]}", "label": i % 2} for i in range(200)]
+    (tmp_path / "imdb.train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for part, number in (("train", 80), ("dev", 20)):
+        lines = [f"film {i} was {['bad', 'good'][i % 2]}\t{i % 2}" for i in range(number)]
+        (tmp_path / f"sst2.{part}.tsv").write_text("\n".join(["sentence\tlabel", *lines, ""]))
+    np.save(tmp_path / "glove100d.f16.npy", np.ones((2, 100), np.float16))
+    (tmp_path / "glove100d.words.txt").write_text("good\nbad\n")
+    language_model: dict[str, Any] = {
+        "data.max_length": 10, "training.per_device_train_batch_size": 2, "training.per_device_eval_batch_size": 2,
+        "training.max_steps": 2, "sample.prompts": ["film"], "sample.max_new_tokens": 2,
+    }  # fmt: skip
+    small: dict[str, dict[str, Any]] = {
+        "wikitext2_bilm": {**language_model, "tokenizer": {"kind": "bpe", "vocab_size": 60}, "model.hidden_size": 8},
+        "imdb_bilm": {**language_model, "training.eval_steps": 2, "training.save_steps": 2},
+    }
+    classifier = {"training.max_steps": 4, "training.eval_steps": 2, "training.save_steps": 2, "training.bf16": False}
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+
+    def train_small(recipe: str, config: str, fields: dict[str, Any], out: Path) -> dict[str, Any]:
+        if not (out / "results.json").exists():
+            folder = elmo.ROOT / "recipes" / recipe
+            words = override_words({**fields, **small.get(config, {**classifier, "model.hidden_size": 4})})
+            run_here(folder, monkeypatch, "--config", folder / f"{config}.yaml", "--output_dir", out, *words)
+        return json.loads((out / "results.json").read_text())
+
+    monkeypatch.setattr(elmo, "train", train_small)
+    monkeypatch.setattr(elmo, "RUNS", tmp_path / "runs")
+    measured = elmo.measure(elmo.BOTH, 2, tmp_path)
+    plain, both = (
+        json.loads((tmp_path / "runs" / name / "2" / "results.json").read_text()) for name in ("glove", "glove-elmo")
+    )
+    accuracy = both["metrics"]["test"]["accuracy"]
+    assert measured.values[elmo.GAIN] == accuracy - plain["metrics"]["test"]["accuracy"]
+    shares = both["model"]["contextual"]["mixtures"]["input"]["shares"]
+    assert measured.curves["share"] == list(enumerate(shares))
+    assert measured.values[elmo.MEAN_LAYER] == pytest.approx(shares[1] + 2 * shares[2])
+    assert both["model"]["contextual"]["encoder"] == "imdb"
+    assert "contextual" not in plain["model"]

@@ -41,6 +41,7 @@ from transformers import (
 from hfattn import (
     BahdanauConfig,
     BahdanauForConditionalGeneration,
+    BiLMConfig,
     CharRNNConfig,
     CharRNNForCausalLM,
     RNNEncoderConfig,
@@ -378,6 +379,10 @@ def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     by_sentences = model_folder(tmp_path / "sentences", RNNEncoderForSequenceClassification(config))
     with pytest.raises(UserError, match="Hierarchical pooling splits texts into sentences"):
         export("onnx", by_sentences, tmp_path / "onnx")
+    mixed = RNNEncoderConfig(vocab_size=9, contextual_config=BiLMConfig(vocab_size=9, hidden_size=8))
+    contextual = model_folder(tmp_path / "contextual", RNNEncoderForSequenceClassification(mixed))
+    with pytest.raises(UserError, match="The encoder of contextual vectors reads pieces of the tokens"):
+        export("onnx", contextual, tmp_path / "onnx")
     gpt = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2))
     with pytest.raises(UserError, match="GPT2LMHeadModel cannot be exported to ONNX; give a classifier of texts"):
         export("onnx", model_folder(tmp_path / "gpt", gpt), tmp_path / "onnx")

@@ -16,6 +16,8 @@ from huggingface_hub.errors import StrictDataclassError
 from hfattn import (
     BahdanauConfig,
     BahdanauForConditionalGeneration,
+    BiLMConfig,
+    BiLMForCausalLM,
     CharRNNConfig,
     CharRNNForCausalLM,
     DualEncoderConfig,
@@ -45,6 +47,7 @@ IDS = torch.tensor([[3, 4, 5, 6, 7, 8]])
 SHARED = {"custom_classes.py", "strict_config.py"}
 ATTENTION = {"attention.py", "attention_distributions.py", "attention_scores.py", "score_kernels.py"}
 VASWANI = {
+    "penalties.py",
     "configuration_layers.py",
     "configuration_vaswani.py",
     "encoder_decoder.py",
@@ -54,21 +57,27 @@ VASWANI = {
 RECURRENT = {"cache_recurrent.py", "recurrent_cells.py", "recurrent_layers.py"}
 DECODER = {"attention_local.py", "configuration_recurrent_decoder.py", "encoder_decoder.py", "recurrent_decoder.py"}
 RNN_ENCODER = {"attention_pooling.py", "classifier_output.py", "configuration_rnn_encoder.py"}
-RNN_ENCODER |= {"modeling_rnn_encoder.py", "pooled_classifier.py", "recurrent_cells.py", "recurrent_layers.py"}
+RNN_ENCODER |= {
+    "modeling_rnn_encoder.py",
+    "penalties.py",
+    "pooled_classifier.py",
+    "recurrent_cells.py",
+    "recurrent_layers.py",
+}
 KERNELS = {"cache_recurrent.py", "random_directions.py"}
 GENERATION = {"fast_generation.py"}
 PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
 SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
-    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3760),
-    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3760),
-    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3760),
+    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3790),
+    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3790),
+    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3790),
     "translator": (
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | GENERATION | {"modeling_vaswani_translation.py", "vaswani_steps.py"},
-        5200,
+        5240,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,
@@ -101,13 +110,13 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         RNNEncoderForSequenceClassification,
         RNNEncoderConfig(vocab_size=12, embedding_size=8, hidden_size=8),
         SHARED | ATTENTION | RNN_ENCODER,
-        3020,
+        3170,
     ),
     "recurrent tagger": (
         RNNEncoderForTokenClassification,
         RNNEncoderConfig(vocab_size=12, embedding_size=8, hidden_size=8),
         SHARED | ATTENTION | RNN_ENCODER,
-        3020,
+        3170,
     ),
     "dual encoder": (
         DualEncoderModel,
@@ -116,6 +125,12 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         ),
         SHARED | {"configuration_dual_encoder.py", "modeling_dual_encoder.py"},
         600,
+    ),
+    "language model of both directions": (
+        BiLMForCausalLM,
+        BiLMConfig(vocab_size=12, hidden_size=8),
+        SHARED | RECURRENT | {"configuration_bilm.py", "modeling_bilm.py"},
+        1400,
     ),
     "recurrent language model": (
         CharRNNForCausalLM,

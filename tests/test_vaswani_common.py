@@ -53,6 +53,11 @@ class DecoderTest(VaswaniTests, TrainingTesterMixin, unittest.TestCase):
     }
 
 
+class DecoderClassifierTest(VaswaniTests, unittest.TestCase):
+    all_model_classes = (VaswaniForSequenceClassification,)
+    fields = {**DecoderTest.fields, "classifier_pooling": "last"}
+
+
 class ModernDecoderTest(VaswaniTests, TrainingTesterMixin, unittest.TestCase):
     """The block of LLaMA, with heads that share keys."""
 

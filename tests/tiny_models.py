@@ -44,6 +44,8 @@ from transformers import (
 )
 
 from hfattn import (
+    BiLMConfig,
+    BiLMForCausalLM,
     CharRNNConfig,
     CharRNNForCausalLM,
     DualEncoderConfig,
@@ -167,12 +169,17 @@ def tiny_model(
     return folder
 
 
-def tiny_language_model(folder: Path, texts: Sequence[str]) -> Path:
-    """Make ``folder`` with a recurrent language model and its tokenizer, as the first stage of ULMFiT leaves them."""
+def tiny_language_model(folder: Path, texts: Sequence[str], both: bool = False) -> Path:
+    """Make ``folder`` with a recurrent language model and its tokenizer, as the first stage of ULMFiT leaves them, or
+    with one of ``both`` directions."""
     torch.manual_seed(0)
     tokenizer = build_tokenizer(TokenizerConfig(kind="bpe", vocab_size=200), texts, ends=True, padding_side="left")
     tokenizer.backend_tokenizer.post_processor = None
     ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    if both:
+        BiLMForCausalLM(BiLMConfig(vocab_size=len(tokenizer), hidden_size=48, **ids)).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
     sizes = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2, "tie_word_embeddings": True}
     CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer), cell="lstm", **sizes, **ids)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -458,9 +465,9 @@ def placeholder(word: str, root: Path) -> Path:
         return tiny_image_model(path)
     if word == "TINY_SENTENCES":  # which knows the names of digits
         return tiny_model(path, "bert", (*TEXTS, *WORDS))
-    if word == "TINY_LANGUAGE_MODEL":
+    if word in ("TINY_LANGUAGE_MODEL", "TINY_BILM"):
         reviews = placeholder("TINY_NOISY_REVIEWS", root).read_text().splitlines()[1:]
-        return tiny_language_model(path, [line.split("\t")[0] for line in reviews])
+        return tiny_language_model(path, [line.split("\t")[0] for line in reviews], both=word == "TINY_BILM")
     kind = word.removeprefix("TINY_").lower()
     if kind in TRANSLATORS:
         pairs = date_pairs("train", 300, seed=1)

@@ -1,12 +1,14 @@
 """All claims by name, in the order of the page."""
 
 from . import (
+    auxiliary_loss,
     captioners,
     cells,
     collapse,
     contrastive_batches,
     direction,
     efficient_attention,
+    elmo,
     extrapolation,
     fixed_context,
     forgetting,
@@ -58,5 +60,7 @@ CLAIMS: dict[str, Claim] = {
     **captioners.CLAIMS,
     "contrastive_batches": contrastive_batches.CLAIM,
     "ulmfit": ulmfit.CLAIM,
+    "elmo": elmo.CLAIM,
+    "auxiliary_loss": auxiliary_loss.CLAIM,
     "text_to_text": text_to_text.CLAIM,
 }

@@ -1,7 +1,7 @@
 """Labeled texts as inputs of pretrained models: special tokens, pairs, and texts longer than the input."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class WindowedTexts(TrainingExamples[dict[str, Any]]):
             keeps a quarter from the start and the rest from the end (Sun et al. 2019). "windows" reads all of it in
             overlapping inputs. Pairs support only "cut", which shortens the longer text.
         overlap: tokens that two consecutive windows share.
+        both_orders: read each pair also in the other order; the mean of both logits is their sum (Radford et al. 2018,
+            section 3.3) up to a factor, which the linear layer of a classifier learns.
         section: section of the recipe with these options, used in messages.
 
     Attributes:
@@ -47,6 +49,7 @@ class WindowedTexts(TrainingExamples[dict[str, Any]]):
         *,
         too_long: str = "cut",
         overlap: int = 64,
+        both_orders: bool = False,
         section: str = "data",
     ) -> None:
         check_choice(f"{section}.too_long", too_long, LONG_TEXTS)
@@ -54,6 +57,8 @@ class WindowedTexts(TrainingExamples[dict[str, Any]]):
             raise UserError(
                 f"{section}.too_long {too_long} is for single texts, and {texts.name} has pairs; write cut."
             )
+        if both_orders and not texts.has_pairs:
+            raise UserError(f"{section}.both_orders is for pairs, and {texts.name} has single texts; write false.")
         special = tokenizer.num_special_tokens_to_add(pair=texts.has_pairs)
         if max_length <= special or (too_long == "windows" and not 0 <= overlap < max_length - special):
             raise UserError(
@@ -71,6 +76,11 @@ class WindowedTexts(TrainingExamples[dict[str, Any]]):
                 self.windows.append([{name: plain[name][i] for name in plain}])
             else:
                 self.windows.append(self._shorten(tokenizer, i))
+        if both_orders:
+            items = [item._replace(text=item.pair, pair=item.text) for item in texts if item.pair is not None]
+            turned = replace(texts, items=items)
+            others = WindowedTexts(turned, tokenizer, max_length, section=section).windows
+            self.windows = [[*one, *other] for one, other in zip(self.windows, others, strict=True)]
         self.lengths = np.array(
             [[sum(len(window["input_ids"]) for window in windows)] for windows in self.windows], dtype=np.int64
         )

@@ -303,6 +303,8 @@ def _runners(model: PreTrainedModel, tokenizer: Any) -> list[Runner]:
         )
     if getattr(model.config, "pooling", None) == "hierarchical":
         raise UserError("Hierarchical pooling splits texts into sentences, for which ONNX has no operator.")
+    if getattr(model.config, "contextual_config", None) is not None:
+        raise UserError("The encoder of contextual vectors reads pieces of the tokens, whose number a graph would fix.")
     known = inspect.signature(model.forward).parameters
     names = tokenizer.model_input_names if tokenizer is not None else ("input_ids", "attention_mask")
     return [TextModel(model, [name for name in names if name in known])]

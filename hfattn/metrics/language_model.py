@@ -40,6 +40,10 @@ def token_loss(
     weight in a batch with few labels; for ``PackedBlocks``, causal models have one target fewer than the tokens that
     they read.
 
+    A bidirectional language model also has ``backward_logits`` (B, T, V), each of the token before the one that it has
+    read last; their negative log-likelihood is added (Peters et al. 2018, section 3.1). The tokens before and after a
+    block are not predicted backward.
+
     Args:
         outputs: output of a model, with logits (B, T, V).
         labels: (B, T), aligned with the logits, or (B, T + 1) of ``PackedBlocks``, which start one token earlier; -100
@@ -47,11 +51,21 @@ def token_loss(
         num_items_in_batch: number of labels in all batches of the step; by default, those of this batch.
         label_smoothing: part of the probability that is distributed evenly over all V classes.
     """
-    logits = outputs["logits"].float()
-    targets = _targets(labels, logits).flatten()
-    nats = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), targets, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
-    )
+
+    def total(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(),
+            targets.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+            label_smoothing=label_smoothing,
+        )
+
+    logits, backward_logits = outputs["logits"], outputs.get("backward_logits")
+    targets = _targets(labels, logits)
+    nats = total(logits, targets)
+    if backward_logits is not None:
+        nats = nats + total(backward_logits[:, 1:], labels[:, : logits.shape[1] - 1])
     return nats / ((targets != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
 
 

@@ -13,6 +13,7 @@ import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from .configuration_bahdanau import BahdanauConfig as BahdanauConfig
+from .configuration_bilm import BiLMConfig as BiLMConfig
 from .configuration_char_rnn import CharRNNConfig as CharRNNConfig
 from .configuration_dual_encoder import DualEncoderConfig as DualEncoderConfig
 from .configuration_rnn_encoder import RNNEncoderConfig as RNNEncoderConfig
@@ -23,6 +24,7 @@ from .configuration_vaswani_vision import VaswaniVisionConfig as VaswaniVisionCo
 if TYPE_CHECKING:
     from .cache_recurrent import *  # noqa: F403
     from .modeling_bahdanau import *  # noqa: F403
+    from .modeling_bilm import *  # noqa: F403
     from .modeling_char_rnn import *  # noqa: F403
     from .modeling_dual_encoder import *  # noqa: F403
     from .modeling_rnn_encoder import *  # noqa: F403
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _CONFIGS = (
     BahdanauConfig,
+    BiLMConfig,
     CharRNNConfig,
     DualEncoderConfig,
     RNNEncoderConfig,
@@ -45,6 +48,7 @@ _CONFIGS = (
 # is the module of each public class; ``_register`` adds those that a configuration's ``auto_map`` names.
 _MODULES = {
     "BahdanauPreTrainedModel": "modeling_bahdanau",
+    "BiLMPreTrainedModel": "modeling_bilm",
     "CharRNNPreTrainedModel": "modeling_char_rnn",
     "RNNEncoderPreTrainedModel": "modeling_rnn_encoder",
     "RecurrentCache": "cache_recurrent",

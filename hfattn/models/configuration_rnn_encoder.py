@@ -6,7 +6,10 @@ from dataclasses import field
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig
 
+CONTEXTUAL = "contextual_vectors.ContextualVectors"  # the class whose file is saved only with the models that use it
+PLACES = ("input", "output")
 POOLINGS = ("last", "mean", "max", "concat", "attention", "hierarchical")
 
 
@@ -71,12 +74,25 @@ class RNNEncoderConfig(StrictConfig):
             trained embedding, as in a model without an attention mask.
         initializer_range: standard deviation of the embeddings at initialization; the other weights are initialized
             by Glorot & Bengio (2010).
+        contextual_config: configuration of a frozen encoder, any type of ``AutoModel``, whose hidden states are mixed
+            to contextual vectors of the tokens (Peters et al. 2018, section 3.2). Its weights are saved with the model.
+        contextual_places: where the contextual vectors stand: "input", beside the embeddings, and "output", beside the
+            annotations h_t; each place has a mixture of its own (section 3.3).
+        contextual_layer_norm: normalize each hidden state of the encoder before they are mixed.
+        contextual_dropout: dropout probability on the contextual vectors.
+        contextual_penalty: λ in the penalty λ ||w||² on the numbers w whose softmax gives the shares of the hidden
+            states, which is added to the loss in training.
+        contextual_pieces: most pieces that a token has in the vocabulary of the encoder; the pieces of each token are
+            in a table beside the weights. By default, the tokens are those of the encoder.
+        contextual_start_ids, contextual_end_ids: tokens that the encoder reads before and after the pieces of a text.
+        contextual_max_length: most pieces that the encoder reads at once, with those; default no limit.
 
     Raises:
         ValueError: a field does not exist or is out of range; the message suggests a correction.
     """
 
     model_type = "rnn_encoder"
+    sub_configs: ClassVar[dict[str, Any]] = {"contextual_config": AutoConfig}
     _class_fields = ("cell", "attention_score", "attention_distribution")
 
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
@@ -133,13 +149,56 @@ class RNNEncoderConfig(StrictConfig):
     freeze_embeddings: bool = False
     mask_padding: bool = True
     initializer_range: float | int = 0.05
+    contextual_config: Any = None
+    contextual_places: list[str] = field(default_factory=lambda: ["input"])
+    contextual_layer_norm: bool = False
+    contextual_dropout: float | int = 0.5
+    contextual_penalty: float | int = 0.001
+    contextual_pieces: int | None = None
+    contextual_start_ids: list[int] = field(default_factory=list)
+    contextual_end_ids: list[int] = field(default_factory=list)
+    contextual_max_length: int | None = None
     pad_token_id: int | None = 0
     auto_map: dict[str, str] = field(default_factory=_auto_map)
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        encoder = self.contextual_config
+        if isinstance(encoder, dict):
+            code = encoder.get("auto_map")  # of a model whose code is saved with this one
+            make = AutoConfig.for_model if code is None else self.custom_classes.find(code["AutoConfig"])
+            # The version says that the fields were saved, so that those of another release are admitted.
+            self.contextual_config = make(**{"transformers_version": self.transformers_version, **encoder})
+        super().__post_init__(**kwargs)
+
+    @property
+    def recurrent_size(self) -> int:
+        """Width of the output of a recurrent layer."""
+        return self.hidden_size * (2 if self.direction == "bidirectional" else 1)
+
+    @property
+    def input_size(self) -> int:
+        """Width of the input of the first layer."""
+        return self.embedding_size + self._contextual_size("input")
 
     @property
     def annotation_size(self) -> int:
         """Width of an annotation h_t."""
-        return self.hidden_size * (2 if self.direction == "bidirectional" else 1)
+        return self.recurrent_size + self._contextual_size("output")
+
+    def _contextual_size(self, place: str) -> int:
+        if self.contextual_config is None or place not in self.contextual_places:
+            return 0
+        return int(self.contextual_config.hidden_size)
+
+    def _class_names(self) -> set[str]:
+        names = super()._class_names()
+        if self.contextual_config is None:
+            return names
+        names.add(CONTEXTUAL)
+        if isinstance(self.contextual_config, StrictConfig):
+            code = self.contextual_config.auto_map
+            names |= {code["AutoConfig"], code["AutoModel"]} | self.contextual_config._class_names()
+        return names
 
     @property
     def pooled_size(self) -> int:
@@ -171,6 +230,24 @@ class RNNEncoderConfig(StrictConfig):
             self._check_positive("attention_hidden_size")
         self._check_estimator("attention_distribution_options")
         self._check_sentences()
+        self._check_contextual()
+
+    def _check_contextual(self) -> None:
+        for place in self.contextual_places:
+            if place not in PLACES:
+                raise ValueError(f"contextual_places has {place!r}; write input, output, or both.")
+        if not self.contextual_places or len(set(self.contextual_places)) < len(self.contextual_places):
+            raise ValueError(
+                f"contextual_places is {self.contextual_places}; write [input], [output] or [input, output]."
+            )
+        self._check_probability("contextual_dropout")
+        if not 0 <= self.contextual_penalty < float("inf"):
+            raise ValueError(
+                f"contextual_penalty is {self.contextual_penalty}; write a number of at least 0, such as 0.001."
+            )
+        for name in ("contextual_pieces", "contextual_max_length"):
+            if getattr(self, name) is not None:
+                self._check_positive(name)
 
     def _check_sentences(self) -> None:
         if self.sentence_end_token_ids and self.pooling != "hierarchical":

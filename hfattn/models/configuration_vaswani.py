@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 
 POSITION_NAMES = ("sinusoidal", "learned", "rotary", "alibi", "relative_buckets", "relative_sinusoidal", "none")
-POOLING_NAMES = ("mean", "first")
+POOLING_NAMES = ("mean", "first", "last")
 
 
 # The base model of Devlin et al. (2019).
@@ -124,8 +124,8 @@ class VaswaniConfig(LayersConfig):
             of their own.
         cross_attention_groups: sizes of groups of decoder layers whose cross-attention has the output of the first
             layer of the group, before W^O.
-        classifier_pooling: input of a classifier: the "mean" of the positions that are not padding, or the "first" of
-            them.
+        classifier_pooling: input of a classifier: the "mean" of the positions that are not padding, or the "first" or
+            the "last" of them; a decoder has read the whole text at the last one.
         use_cache: return keys and values as ``past_key_values``.
 
     Raises:

@@ -18,10 +18,12 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention_pooling import AttentionPooling
 from .attention_scores import Parametric
 from .classifier_output import PooledClassifierOutput
-from .configuration_rnn_encoder import RNNEncoderConfig
+from .configuration_rnn_encoder import CONTEXTUAL, RNNEncoderConfig
+from .penalties import penalized, share_of_batch
 from .pooled_classifier import classification_loss, make_classifier, pool_steps
 from .recurrent_cells import RecurrentCell, State
 from .recurrent_layers import DirectedLayer, RowDropout, SequenceDropout, real_steps
+from .strict_config import StrictConfig
 
 
 class Sentences(NamedTuple):
@@ -175,11 +177,19 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         padding_idx = config.pad_token_id if config.mask_padding else None
         embedding = FrozenEmbedding if config.freeze_embeddings else nn.Embedding
         self.embed_tokens = embedding(config.vocab_size, config.embedding_size, padding_idx)
-        width = config.annotation_size
-        widths = [config.embedding_size] + [width] * (config.num_hidden_layers - 1)
+        self.contextual: Any = None
+        if config.contextual_config is not None:
+            self.contextual = StrictConfig.custom_classes.find(CONTEXTUAL)(config)
+            if "output" in config.contextual_places and self.pooling in ("last", "concat", "hierarchical"):
+                raise ValueError(
+                    f"pooling {self.pooling} reads states of the layers, beside which there are no contextual vectors; "
+                    "write contextual_places: [input], or pooling: mean, max or attention."
+                )
+        width = config.recurrent_size
+        widths = [config.input_size] + [width] * (config.num_hidden_layers - 1)
         self.layers = nn.ModuleList(RNNEncoderLayer(config, size) for size in widths)
         attends = self.pooling in ("attention", "hierarchical")
-        self.word_attention = self._attention_pooling(width) if attends else None
+        self.word_attention = self._attention_pooling(config.annotation_size) if attends else None
         self.sentence_layer, self.sentence_attention = None, None
         if self.pooling == "hierarchical":
             self.sentence_layer = make_layer(config, width)
@@ -228,7 +238,8 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
 
         Raises:
             ValueError: ``input_ids`` and ``inputs_embeds`` are both given or both missing, a mask or sentence ids have
-                another shape, or hierarchical pooling cannot find the sentences.
+                another shape, hierarchical pooling cannot find the sentences, or contextual vectors lack
+                ``input_ids``.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Pass exactly one of input_ids and inputs_embeds.")
@@ -242,11 +253,14 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         if input_ids is not None:
             hidden_states = self.embedding_row_dropout(embeddings, input_ids.long(), self.config.vocab_size)
         hidden_states = self.embedding_dropout(hidden_states)
+        contextual = self._contextual_states(input_ids, mask)
+        hidden_states = self._beside(hidden_states, "input", contextual)
         state: State = ()
         for layer_idx, layer in enumerate(self.layers):
             if layer_idx > 0:
                 hidden_states = self.dropout(hidden_states)
             hidden_states, state = layer(hidden_states, mask, sentences)  # (B, S, W)
+        hidden_states = self._beside(hidden_states, "output", contextual)
 
         pooled, attentions = self._pool(hidden_states, state, mask, sentences)
         if output_attentions is None:
@@ -256,6 +270,22 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
             pooler_output=pooled,
             attentions=attentions if output_attentions else None,
         )
+
+    def _contextual_states(
+        self, input_ids: torch.Tensor | None, mask: torch.Tensor | None
+    ) -> list[torch.Tensor] | None:
+        """Return the hidden states of the frozen encoder; None without one."""
+        if self.contextual is None:
+            return None
+        if input_ids is None:
+            raise ValueError("The encoder of the contextual vectors reads tokens; pass input_ids, not inputs_embeds.")
+        return self.contextual.read(input_ids.long(), mask)
+
+    def _beside(self, vectors: torch.Tensor, place: str, contextual: list[torch.Tensor] | None) -> torch.Tensor:
+        """Return vectors (B, S, …) with the contextual vectors of a place beside them (Peters et al. 2018, 3.3)."""
+        if contextual is None or place not in self.config.contextual_places:
+            return vectors
+        return torch.cat([vectors, self.contextual(place, contextual)], dim=-1)
 
     def _sentences(
         self,
@@ -377,6 +407,7 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
         loss = None
         if labels is not None:
             loss = classification_loss(self.loss_function, logits, labels, self.config, num_items_in_batch)
+            loss = penalized(self, loss, share_of_batch(labels, num_items_in_batch))
         return PooledClassifierOutput(
             loss=loss,
             logits=logits,
@@ -428,6 +459,7 @@ class RNNEncoderForTokenClassification(RNNEncoderPreTrainedModel):
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
+            loss = penalized(self, loss, share_of_batch(labels, num_items_in_batch))
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
 
 

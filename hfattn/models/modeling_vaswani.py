@@ -40,6 +40,7 @@ from .classifier_output import PooledClassifierOutput
 from .configuration_layers import OPTIONS, PATTERNS, POSITION_BIASES, STANDARD_ATTENTION, LayersConfig
 from .configuration_vaswani import VaswaniConfig
 from .encoder_decoder import SourceAndTargetEmbeddings
+from .penalties import Penalized, penalized, share_of_batch
 from .strict_config import StrictConfig, class_by_name, unknown_message
 
 
@@ -170,7 +171,7 @@ def is_fused(config: LayersConfig, kind: str, is_causal: bool = False) -> bool:
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
-class TokenMixer(nn.Module):
+class TokenMixer(Penalized):
     """Base class of what exchanges information between the positions of a layer: attention, or what replaces it.
 
     Arguments: see ``VaswaniAttention``. A self-attention with a pattern is a subclass whose further arguments, all
@@ -203,10 +204,6 @@ class TokenMixer(nn.Module):
 
     def start_pass(self) -> None:
         """Prepare for a forward pass of the stack. Gradient checkpointing runs a layer twice in a pass."""
-
-    def penalty(self) -> torch.Tensor | None:
-        """Return what is added to the loss in training, if anything is."""
-        return None
 
 
 class VaswaniAttention(TokenMixer):
@@ -384,26 +381,6 @@ class VaswaniAttention(TokenMixer):
             return key, value
         # A cache has one dtype, but a score may prepare float32 keys in a half-precision model.
         return cache.update(key, value.to(key.dtype), self.layer_idx)
-
-
-def penalized(model: nn.Module, loss: torch.Tensor, share: torch.Tensor | float = 1.0) -> torch.Tensor:
-    """Add the penalties of all self-attentions to the loss, if the model is in training mode.
-
-    Args:
-        model: the model, which may be wrapped.
-        loss: loss of a batch.
-        share: share of the batch in a training step of several batches.
-    """
-    if model.training:
-        for module in model.modules():
-            if isinstance(module, TokenMixer) and (penalty := module.penalty()) is not None:
-                loss = loss + share * penalty
-    return loss
-
-
-def share_of_batch(targets: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor | float:
-    """Return the share of the targets of a batch, which are not -100, in those of a training step."""
-    return 1.0 if num_items_in_batch is None else targets.ne(-100).sum() / num_items_in_batch
 
 
 def option_class(name: str) -> Any:
@@ -1278,10 +1255,13 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
 
 
 class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
-    """The encoder alone, with a linear layer on the mean of its positions or on the first one."""
+    """One stack, with a linear layer on the mean of its positions, the first or the last one.
+
+    The stack is the encoder, or the decoder of a language model (``config.is_decoder``; Radford et al. 2018).
+    """
 
     def __init__(self, config: VaswaniConfig) -> None:
-        config = _alone(config, is_decoder=False)
+        config = _alone(config, is_decoder=config.is_decoder and not config.is_encoder_decoder)
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = VaswaniModel(config)
@@ -1303,7 +1283,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         """Classify texts.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder``.
+            input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder`` or ``VaswaniDecoder``.
             labels: depending on ``config.problem_type``, (B,) classes; (B, labels) zeros and ones for multi-label
                 classification; (B,) or (B, labels) numbers for regression.
             num_items_in_batch: number of labels in all batches of a training step; ``loss`` is then the sum over this
@@ -1314,10 +1294,13 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
             ``loss``, ``logits`` (B, labels); ``hidden_states``, ``attentions`` and ``pooler_output`` (B, H) if
             requested.
         """
+        if self.config.is_decoder:
+            kwargs["use_cache"] = False  # nothing follows the text
         outputs = self.model(
             input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
-        pooled = self._pool(outputs.last_hidden_state, self.model.encoder.output_mask(attention_mask))
+        mask = attention_mask if self.config.is_decoder else self.model.encoder.output_mask(attention_mask)
+        pooled = self._pool(outputs.last_hidden_state, mask)
         logits = self.classifier(self.dropout(pooled))  # (B, labels)
         loss = None
         if labels is not None:
@@ -1338,11 +1321,15 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         """(B, S, H) -> (B, H); zeros if a text has no tokens."""
         if hidden_states.shape[1] == 0:
             return hidden_states.new_zeros(hidden_states.shape[0], hidden_states.shape[2])
+        pooling = self.config.classifier_pooling
         if attention_mask is None:
-            return hidden_states.mean(1) if self.config.classifier_pooling == "mean" else hidden_states[:, 0]
-        if self.config.classifier_pooling == "first":
-            first = attention_mask.long().argmax(-1)  # the first token after padding on the left
-            pooled = hidden_states[torch.arange(len(first), device=first.device), first]
+            return hidden_states.mean(1) if pooling == "mean" else hidden_states[:, 0 if pooling == "first" else -1]
+        if pooling != "mean":
+            real = attention_mask.long()
+            place = real.argmax(-1)  # the first token after padding on the left
+            if pooling == "last":
+                place = real.shape[1] - 1 - real.flip(1).argmax(-1)
+            pooled = hidden_states[torch.arange(len(place), device=place.device), place]
             return pooled * attention_mask.bool().any(-1, keepdim=True)
         weights = attention_mask[..., None].to(hidden_states.dtype)
         return (hidden_states * weights).sum(1) / weights.sum(1).clamp(min=1)

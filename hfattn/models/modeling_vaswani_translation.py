@@ -16,7 +16,8 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from .configuration_vaswani import VaswaniConfig
 from .encoder_decoder import shift_right
 from .fast_generation import FastGenerationMixin, Steps, unhooked
-from .modeling_vaswani import VaswaniModel, VaswaniPreTrainedModel, penalized, share_of_batch
+from .modeling_vaswani import VaswaniModel, VaswaniPreTrainedModel
+from .penalties import penalized, share_of_batch
 from .pipeline_attn_translation import TranslationMixin
 from .vaswani_steps import VaswaniSteps, lean_reason
 

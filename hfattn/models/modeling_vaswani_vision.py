@@ -23,11 +23,10 @@ from .modeling_vaswani import (
     TokenMixer,
     VaswaniLayer,
     VaswaniStack,
-    penalized,
     projection,
-    share_of_batch,
     sinusoidal_positions,
 )
+from .penalties import penalized, share_of_batch
 
 
 @dataclass

@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..data import EncodedDemonstrations, PackedBlocks, PackedText, Streams, TextSize, prompt_ids
+from ..data import Documents, EncodedDemonstrations, PackedBlocks, PackedText, Streams, TextSize, pack, prompt_ids
+from ..evaluation import BackwardDirection, score_rows
 from ..generation import is_chat, read_prompt, sample_text, write_completions
 from ..hub import texts_to_publish
 from ..loading import max_positions, reads_backward
@@ -37,6 +38,12 @@ def report(
         tuning: what was trained of which pretrained model, as ``tuning_facts`` returns it.
     """
     config, model, trainer = asdict(run.config), run.model, run.trainer
+    if model.config.model_type == "bilm":
+        rows = trainer.args.eval_batch_size
+        metrics = {
+            part: {**scores, "backward": backward_scores(model, run.tokenizer, parts[part], rows)}
+            for part, scores in metrics.items()
+        }
     sample = config["sample"]
     model.generation_config.update(do_sample=True, temperature=0.8, top_k=0, max_new_tokens=sample["max_new_tokens"])
     run.save()
@@ -88,6 +95,16 @@ def report(
 def with_text_scores(score: Mapping[str, Any], size: TextSize) -> dict[str, Any]:
     """Return the scores per token together with those per character, byte and word, for comparing tokenizers."""
     return {**score, **text_scores(score["nats_per_token"] * score["tokens"], **asdict(size))}
+
+
+def backward_scores(model: Any, tokenizer: PreTrainedTokenizerBase, texts: EvaluatedTexts, rows: int) -> dict[str, Any]:
+    """Return the scores of the backward direction of a bilm on a part, in the windows of the forward direction."""
+    documents, windows = texts.examples, texts.dataset
+    assert isinstance(documents, Documents)
+    assert isinstance(windows, PackedBlocks)
+    packed = pack([item.text for item in documents], tokenizer, backward=True)
+    dataset = PackedBlocks(packed.ids, windows.block, windows.stride)
+    return with_text_scores(score_rows(BackwardDirection(model), dataset, rows=rows), packed.size)
 
 
 def exact_match(run: TrainedRun, dataset: EncodedDemonstrations, number: int) -> dict[str, Any]:
@@ -169,7 +186,8 @@ def summary(folder: Path, results: Mapping[str, Any]) -> str:
     widths = [int(form.split(".")[0].rstrip("df")) for _, form in columns.values()]
     lines = ["", f"{'':20}" + "".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True))]
     for part, after in results["metrics"].items():
-        for name, score in ((f"{part}, before", after.get("before")), (part, after)):
+        rows = ((f"{part}, before", after.get("before")), (part, after), (f"{part}, backward", after.get("backward")))
+        for name, score in rows:
             if score is not None:
                 lines.append(f"{name:20}" + "".join(f"{score[key]:{form}}" for key, form in columns.values()))
         if "exact_match" in after:

@@ -42,6 +42,7 @@ from ..training import (
     OwnClassifierSampleConfig,
     divide_logits,
     is_hierarchical,
+    mixture_lines,
     scores_of_part,
 )
 from .base import TrainedRun, leave_behind, shown_part
@@ -118,7 +119,7 @@ def report(
     leave_behind(
         run,
         sections,
-        summary(run.folder, metrics, baseline, sections["data"]["guesses"]),
+        summary(run.folder, metrics, baseline, sections["data"]["guesses"], model),
         short[:2],
         loss="nats_per_example",
         loss_unit="nats per text",
@@ -406,6 +407,7 @@ def summary(
     metrics: Mapping[str, Mapping[str, Any]],
     baseline: Mapping[str, Any] | None = None,
     guessed: Mapping[str, Mapping[str, float]] | None = None,
+    model: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the scores of each part and slice, and the results of the counterfactual test, as text.
 
@@ -414,6 +416,7 @@ def summary(
         metrics: scores by part.
         baseline: of ``linear_baseline``, if there is one.
         guessed: of ``guesses``, if there are any.
+        model: facts about the model.
     """
     lines = ["", f"{'':16}{'texts':>8}{'accuracy':>10}{'F1':>10}{'nats/text':>11}"]
     for part, score in metrics.items():
@@ -452,7 +455,7 @@ def summary(
             lines.append(f"{kind} swapped in {moved['texts']} texts: {_changed(moved)}")
     for kind, moved in shown.get("templates", {}).items():
         lines.append(f"{kind} in {moved['pairs']} pairs of template sentences: {_changed(moved)}")
-    return "\n".join([*lines, "", f"Model, results, curve and pictures: {folder}"])
+    return "\n".join([*lines, "", *mixture_lines(model or {}), f"Model, results, curve and pictures: {folder}"])
 
 
 def _changed(moved: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from ..data import EncodedSentences, TaggedSentences
 from ..hub.fingerprints import synthetic_text
 from ..metrics import EntityMetric, column_slices, find_entities, length_slices, scores_by_slice
 from ..metrics.slices import SENTENCE_EDGES
+from ..training import contextual_facts, mixture_lines
 from .base import TrainedRun, leave_behind, shown_part
 
 LONGEST_SHOWN = 300  # characters of a sentence in a table
@@ -74,13 +75,19 @@ def report(
                 for part, dataset in encoded.items()
             },
         },
-        "model": {"model_type": run.model.config.model_type, **tuning},
+        "model": {
+            "model_type": run.model.config.model_type,
+            **tuning,
+            **contextual_facts(run.model, run.config),
+        },
         "metrics": {part: part_scores(parts[part], each, columns) for part, each in evaluated.items()},
         "training": run.training_facts("windows", len(train)),
         "samples": samples,
         "example": example,
     }
-    leave_behind(run, sections, summary(run.folder, sections["metrics"]), [example["text"]], loss="nats_per_word")
+    leave_behind(
+        run, sections, summary(run.folder, sections["metrics"], tuning), [example["text"]], loss="nats_per_word"
+    )
 
 
 def part_scores(
@@ -133,8 +140,8 @@ def found_entities(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, t
     return {"text": text, "entities": found}
 
 
-def summary(folder: Path, metrics: Mapping[str, Any]) -> str:
-    """Return the scores of each part, type and slice as text."""
+def summary(folder: Path, metrics: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> str:
+    """Return the scores of each part, type and slice, and what the facts of a model say of mixtures, as text."""
     lines = ["", f"{'':24}{'entities':>10}{'precision':>11}{'recall':>9}{'F1':>9}{'accuracy':>10}"]
     for part, score in metrics.items():
         lines.append(f"{part.replace('_', ' '):24}{_row(score)}{score['accuracy']:10.4f}")
@@ -143,7 +150,7 @@ def summary(folder: Path, metrics: Mapping[str, Any]) -> str:
     lines += [f"{kind:24}{_row(score)}" for kind, score in shown["entities_by_type"].items()]
     lines += ["", f"{'slice':24}{'entities':>10}{'precision':>11}{'recall':>9}{'F1':>9}"]
     lines += [f"{name:24}{_row(score)}" for name, score in shown["by_slice"].items() if score.get("entities")]
-    return "\n".join([*lines, "", f"Model, results, curve and table: {folder}"])
+    return "\n".join([*lines, "", *mixture_lines(model or {}), f"Model, results, curve and table: {folder}"])
 
 
 def _row(score: Mapping[str, Any]) -> str:

@@ -6,12 +6,14 @@ from ..first_use import on_first_use
 
 if TYPE_CHECKING:
     from .arguments import *  # noqa: F403
+    from .auxiliary import *  # noqa: F403
     from .calibration import *  # noqa: F403
     from .callbacks import *  # noqa: F403
     from .captioner_config import *  # noqa: F403
     from .captioning import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
+    from .contextual import *  # noqa: F403
     from .contrastive import *  # noqa: F403
     from .dino import *  # noqa: F403
     from .dino_config import *  # noqa: F403
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "arguments": ("training_arguments",),
+    "auxiliary": ("add_embeddings", "language_model_nats"),
     "calibration": ("check_calibration", "divide_logits"),
     "callbacks": ("SampleCallback", "TranslationCallback"),
     "captioner_config": ("CaptionerConfig", "own_captioner_config"),
@@ -60,6 +63,14 @@ _MODULES = {
         "image_features",
     ),
     "dino_config": ("DinoConfig",),
+    "contextual": (
+        "ContextualConfig",
+        "check_contextual",
+        "contextual_facts",
+        "contextual_model",
+        "mixture_lines",
+        "subword_tokenizer",
+    ),
     "contrastive": ("ContrastiveTrainer", "clip_loss", "sigmoid_loss"),
     "distillation": ("DistillationTrainer", "ImitatedTexts", "Teacher", "TeacherOutputs"),
     "distillation_config": ("DistillationConfig", "TeacherConfig"),

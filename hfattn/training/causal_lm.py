@@ -249,12 +249,20 @@ def check_stride(data: CausalDataConfig, stride: int | None) -> None:
         raise UserError("data.stateful reads each token once, after all that precede it; remove evaluation.stride.")
 
 
-def check_state(data: CausalDataConfig, model: "PreTrainedModel") -> None:
-    """Check that a model has a state for ``data.stateful``, which is carried from window to window.
+def check_state(
+    data: CausalDataConfig, model: "PreTrainedModel", train_set: PackedBlocks | Streams | EncodedDemonstrations
+) -> None:
+    """Check that a model has a state for ``data.stateful``, which is carried from window to window, and that a model of
+    both directions reads running text.
 
     Raises:
-        UserError: it has none.
+        UserError: it has none, or it reads something else.
     """
+    if model.config.model_type == "bilm" and isinstance(train_set, EncodedDemonstrations):
+        raise UserError(
+            "A bilm predicts tokens from both sides, for which prompts and completions or messages have no place; "
+            "write data.form: text, or another model.model_type."
+        )
     if not data.stateful:
         return
     from ..models import CharRNNForCausalLM, VaswaniForCausalLM

@@ -32,7 +32,7 @@ from ..data import (
 from ..errors import UserError
 from ..files import writing
 from ..loading import base_model_name, load_model, load_tokenizer, max_positions, weights_digest
-from ..models.modeling_vaswani import penalized
+from ..models.penalties import penalized
 from .distillation_config import DistillationConfig, TeacherConfig
 from .trainer import ReliableTrainer
 

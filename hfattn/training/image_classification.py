@@ -20,7 +20,7 @@ from ..data import EncodedImages, LabeledImages, TrainingExamples, input_size
 from ..errors import UserError
 from ..files import writing
 from ..loading import base_model_name, load_image_processor, load_model, weights_digest
-from ..models.modeling_vaswani import penalized
+from ..models.penalties import penalized
 from .distillation import class_order
 from .fine_tuning import FineTuningTrainer
 from .image_distillation_config import ImageDistillationConfig, ImageTeacherConfig

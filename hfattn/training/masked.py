@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from ..models.modeling_vaswani import penalized
+from ..models.penalties import penalized
 from .trainer import ReliableTrainer
 
 

@@ -18,6 +18,7 @@ from ..models.configuration_vaswani import VaswaniConfig
 from ..models.strict_config import StrictConfig, own_fields
 from ..tokenizers import TokenizerConfig, uncovered_characters
 from .config import family_config, first_changed
+from .contextual import check_contextual, contextual_facts, contextual_section
 from .training_config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ class OwnClassifierConfig(TrainingConfig):
     data: OwnClassifierDataConfig = field(default_factory=lambda: OwnClassifierDataConfig(dataset="stanfordnlp/imdb"))
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: dict[str, Any] = field(default_factory=dict)  # model_type, preset, and fields of that type's configuration
+    # A frozen encoder whose contextual vectors stand beside the embeddings: name, and fields of ContextualConfig.
+    contextual: dict[str, Any] = field(default_factory=dict)
     evaluation: OwnClassifierEvaluationConfig = field(default_factory=OwnClassifierEvaluationConfig)
     sample: OwnClassifierSampleConfig = field(default_factory=OwnClassifierSampleConfig)
 
@@ -248,7 +251,9 @@ def check_own_classifier(config: OwnClassifierConfig) -> None:
             f"data.too_long {config.data.too_long} is for a model that is pretrained (model.name); write cut."
         )
     smoothing = config.training.get("label_smoothing_factor")
-    if has_one_sigmoid(own_classifier_config(config, vocab_size=1 << 20)) and smoothing:
+    made = own_classifier_config(config, vocab_size=1 << 20)
+    check_contextual(config, made)
+    if has_one_sigmoid(made) and smoothing:
         raise UserError(
             "training.label_smoothing_factor needs a softmax, and this model has one sigmoid; write 0, or "
             "model.problem_type: single_label_classification."
@@ -279,10 +284,11 @@ def initialize_embeddings(
     Returns:
         Facts for ``results.json``: the tokenizer, the vectors, and their coverage of the vocabulary.
     """
-    data = config.data
+    data, contextual = config.data, contextual_section(config)
+    subwords = contextual is not None and contextual.subwords
     facts: dict[str, Any] = {
         "symbols": len(tokenizer) - len(tokenizer.all_special_ids),
-        "tokenizer": config.tokenizer.kind,
+        "tokenizer": "that of the encoder" if subwords else config.tokenizer.kind,
         "vectors": None,
     }
     if data.vectors is not None:
@@ -297,12 +303,14 @@ def initialize_embeddings(
     return facts
 
 
-def own_facts(model: "PreTrainedModel", preset: str | None) -> dict[str, Any]:
+def own_facts(model: "PreTrainedModel", config: OwnClassifierConfig) -> dict[str, Any]:
     """Return the parameters and settings of a trained model, for ``results.json``."""
+    fields = [field.name for field in own_fields(type(model.config)) if not field.name.startswith("contextual_")]
     return {
-        "preset": preset,
+        "preset": config.model.get("preset"),
         "parameters": model.num_parameters(),
         "trained_parameters": model.num_parameters(only_trainable=True),
         "one_sigmoid": has_one_sigmoid(model.config),
-        **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config))},
+        **{name: getattr(model.config, name) for name in fields},
+        **contextual_facts(model, config),
     }

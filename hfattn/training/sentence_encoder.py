@@ -19,7 +19,7 @@ from ..data.vectors import Coverage
 from ..errors import UserError
 from ..loading import ModelLocation, base_facts, load_model, load_model_config, load_tokenizer, max_positions
 from ..metrics.sentences import SentenceScores
-from ..models.modeling_vaswani import penalized
+from ..models.penalties import penalized
 from ..pooling import pool
 from ..sentence_encoders import SentenceEncoder, SentenceModules, read_modules
 from ..tokenizers import build_tokenizer

@@ -33,7 +33,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from ..data import PermutationSampler, TokenBatches, padding_share
 from ..errors import NonFiniteError, UserError
 from ..files import writing
-from ..models.modeling_vaswani import penalized
+from ..models.penalties import penalized
 from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
 from .averaging import MovingAverage, mean_weights

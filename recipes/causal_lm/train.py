@@ -180,7 +180,7 @@ def main(command: RecipeCommand) -> None:
     check_model(loaded.model, tokenizer, data.max_length)
     name = config.model.get("name", "The model")
     check_causal(loaded.model, name)
-    check_state(data, loaded.model)
+    check_state(data, loaded.model, train_set)
     known_ends = loaded.model.generation_config.eos_token_id
     if isinstance(train_set, EncodedDemonstrations):
         if data.packing:

@@ -24,10 +24,11 @@ from hfattn.data import (
     check_model,
     fingerprints,
 )
+from hfattn.data.task_tokens import INPUT_FORMATS, with_input_format
 from hfattn.data.truncation import LONG_TEXTS
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import set_reading
-from hfattn.fields import at_least, one_of
+from hfattn.fields import at_least, number, one_of
 from hfattn.generated import check_generated, generated_for
 from hfattn.hub import vocabulary_texts
 from hfattn.loading import load_model, load_tokenizer
@@ -44,10 +45,12 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     ReliableTrainer,
+    add_embeddings,
     check_calibration,
     check_own_classifier,
     check_problem,
     class_weights,
+    contextual_model,
     finishing,
     first_changed,
     has_one_sigmoid,
@@ -58,14 +61,15 @@ from hfattn.training import (
     own_facts,
     parse_command,
     sentence_end_ids,
+    subword_tokenizer,
     tuned,
     tuning_facts,
 )
 
 RECIPE = "classification"
 GENERATED = generated_for(RECIPE)
-FROM_SCRATCH_ONLY = ("tokenizer", "data.sentence_ends", "data.vectors", "data.words", "sample.alignments")
-PRETRAINED_ONLY = ("tuning", "data.overlap")
+FROM_SCRATCH_ONLY = ("contextual", "tokenizer", "data.sentence_ends", "data.vectors", "data.words", "sample.alignments")
+PRETRAINED_ONLY = ("tuning", "data.overlap", "data.input_format", "data.both_orders", "language_model_weight")
 
 
 # Configuration
@@ -91,6 +95,8 @@ class DataConfig(OwnClassifierDataConfig):
     # start and the rest from the end (head_tail), or all of it in overlapping windows whose logits are averaged.
     too_long: str = one_of(LONG_TEXTS, "cut")
     overlap: int = at_least(0, 64)  # tokens that two windows share
+    input_format: str = one_of(INPUT_FORMATS, "tokenizer")  # gpt: start, delimiter and extract (Radford et al. 2018)
+    both_orders: bool = False  # read each pair in both orders, and average the logits
 
     def validate_options(self) -> None:
         check_generated(self.dataset, self.options, self.generated)
@@ -106,6 +112,7 @@ class Config(PretrainedOrScratchConfig, OwnClassifierConfig):
     # model from scratch (and a preset, and fields of that type's configuration).
     data: DataConfig = field(default_factory=DataConfig)
     class_weights: str | list[float | int] | None = None  # balanced, or a number per class; null: equal weights
+    language_model_weight: float | int = number(0, least=0)  # λ of the language model's loss beside that of the task
 
 
 def validate(config: Config) -> None:
@@ -139,22 +146,18 @@ def main(command: RecipeCommand) -> None:
     if data.training_examples is not None:
         parts["train"] = parts["train"].sample(data.training_examples, arguments.seed)
     labels = parts["train"].labels
-    overlap = data.overlap if data.too_long == "windows" else None
-    data_facts = {"max_length": data.max_length, "too_long": data.too_long, "overlap": overlap}
+    reading: dict[str, Any] = {"max_length": data.max_length, "too_long": data.too_long}
+    data_facts = {**reading, "overlap": data.overlap if data.too_long == "windows" else None}
     encode: Encode
     if pretrained:
-        tokenizer = load_tokenizer(pretrained)
-        encode = partial(
-            WindowedTexts,
-            tokenizer=tokenizer,
-            max_length=data.max_length,
-            too_long=data.too_long,
-            overlap=data.overlap,
-        )
-        encoded: dict[str, EncodedTexts | WindowedTexts] = {part: encode(texts) for part, texts in parts.items()}
+        tokenizer = with_input_format(load_tokenizer(pretrained), data.input_format)
+        reading |= {"overlap": data.overlap} if data.too_long == "windows" else {}
+        reading |= {"both_orders": True} if data.both_orders else {}
+        encode = partial(WindowedTexts, tokenizer=tokenizer, **reading)
+        encoded: dict[str, EncodedTexts | WindowedTexts] = {part: encode(texts) for part, texts in parts.items()}  # type: ignore[call-arg]
     else:
         training_texts = [text for item in parts["train"] for text in parts["train"].texts(item)]
-        tokenizer = build_tokenizer(
+        tokenizer = subword_tokenizer(config) or build_tokenizer(
             config.tokenizer, vocabulary_texts(config, training_texts), ends=False, pairs=data.pair_column is not None
         )
         config.sample.check_vocabulary(tokenizer)
@@ -182,10 +185,11 @@ def main(command: RecipeCommand) -> None:
             pad_token_id=tokenizer.pad_token_id,
             problem_type=data.problem_type,
         )
+        new_tokens = add_embeddings(loaded.model, tokenizer) if data.input_format != "tokenizer" else ()
         check_model(loaded.model, tokenizer, data.max_length)
-        model = tuned(loaded, config.tuning, task_type="SEQ_CLS")
+        model = tuned(loaded, config.tuning, "SEQ_CLS", new_tokens)
     else:
-        model = AutoModelForSequenceClassification.from_config(settings)
+        model = contextual_model(AutoModelForSequenceClassification, settings, config, tokenizer)
         data_facts |= initialize_embeddings(model, tokenizer, config)
 
     # Training
@@ -206,6 +210,7 @@ def main(command: RecipeCommand) -> None:
             loaded=loaded,
             tuning=config.tuning,
             class_weights=class_weights(config.class_weights, parts["train"]),
+            language_model_weight=config.language_model_weight,
             **options,
         )
     else:
@@ -224,8 +229,8 @@ def main(command: RecipeCommand) -> None:
     }
     model_facts = tuning_facts(model, loaded, config.tuning, pretrained) if pretrained else {}
     model = trainer.whole_model()
-    model_facts = model_facts or own_facts(model, config.model.get("preset"))
-    set_reading(model, tokenizer, data.max_length, data.too_long, overlap)
+    model_facts = model_facts or own_facts(model, config)
+    set_reading(model, tokenizer, **reading)
 
     # Output files: a folder that loads without hfattn, results, pictures and a card
 

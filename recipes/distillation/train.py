@@ -39,6 +39,8 @@ from hfattn.training import (
     RecipeCommand,
     Teacher,
     TeacherConfig,
+    check_contextual,
+    contextual_model,
     finishing,
     has_one_sigmoid,
     initialize_embeddings,
@@ -47,6 +49,7 @@ from hfattn.training import (
     own_facts,
     parse_command,
     sentence_end_ids,
+    subword_tokenizer,
 )
 
 RECIPE = "distillation"
@@ -89,7 +92,9 @@ def validate(config: Config) -> None:
     """
     read_swaps(config.evaluation.swaps)
     config.sample.check_examples(pairs=False)
-    if has_one_sigmoid(own_classifier_config(config, vocab_size=1 << 20)):
+    made = own_classifier_config(config, vocab_size=1 << 20)
+    check_contextual(config, made)
+    if has_one_sigmoid(made):
         raise UserError(
             "A teacher has a logit per class, and this student one sigmoid; write model.problem_type: "
             "single_label_classification."
@@ -117,7 +122,7 @@ def main(command: RecipeCommand) -> None:
     check_columns(config.evaluation.columns, parts["train"])
     extra = extra_texts(config, parts, arguments.seed)
     items = [item for texts in (parts["train"], *extra.values()) for item in texts]
-    tokenizer = build_tokenizer(
+    tokenizer = subword_tokenizer(config) or build_tokenizer(
         config.tokenizer, vocabulary_texts(config, (item.text for item in parts["train"])), ends=False
     )
     config.sample.check_vocabulary(tokenizer)
@@ -131,7 +136,7 @@ def main(command: RecipeCommand) -> None:
 
     # Model: the student
 
-    model = AutoModelForSequenceClassification.from_config(settings)
+    model = contextual_model(AutoModelForSequenceClassification, settings, config, tokenizer)
     data_facts = {"max_length": data.max_length, "too_long": data.too_long}
     data_facts |= initialize_embeddings(model, tokenizer, config)
 
@@ -194,7 +199,7 @@ def main(command: RecipeCommand) -> None:
                 teacher,
                 taught,
                 data_facts,
-                own_facts(model, config.model.get("preset")),
+                own_facts(model, config),
                 distillation,
                 config.evaluation,
                 config.sample,

@@ -25,8 +25,9 @@ from hfattn.data import (
     split_by_shared_text,
     with_distractors,
 )
+from hfattn.data.task_tokens import INPUT_FORMATS, with_input_format
 from hfattn.errors import UserError, one_sentence
-from hfattn.fields import at_least
+from hfattn.fields import at_least, number, one_of
 from hfattn.hub import vocabulary_texts
 from hfattn.loading import Loaded, load_model, load_tokenizer
 from hfattn.metrics import ClassificationScores, class_statistics
@@ -37,7 +38,9 @@ from hfattn.training import (
     ChoiceTrainer,
     PretrainedOrScratchConfig,
     RecipeCommand,
+    add_embeddings,
     finishing,
+    first_changed,
     load_config,
     parse_command,
     scratch_config,
@@ -71,6 +74,7 @@ class DataConfig(PartsConfig[Choices]):
     training_examples: int | None = at_least(1, None)  # questions to draw for training; null: all
     evaluation_examples: int | None = at_least(1, None)  # the same for each other part
     max_length: int = at_least(4, 128)  # tokens of a context and a choice, special ones included
+    input_format: str = one_of(INPUT_FORMATS, "tokenizer")  # gpt: start, delimiter and extract (Radford et al. 2018)
 
     def validate_choices(self) -> None:
         if self.distractors and (self.label_column is not None or len(self.choice_columns) != 1):
@@ -119,6 +123,7 @@ class Config(PretrainedOrScratchConfig):
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)  # for a model from scratch
     sample: SampleConfig = field(default_factory=SampleConfig)
+    language_model_weight: float | int = number(0, least=0)  # λ of the language model's loss beside that of the task
 
 
 def validate(config: Config) -> None:
@@ -129,6 +134,8 @@ def validate(config: Config) -> None:
     """
     if config.pretrained is None:
         own_config(config, vocab_size=1 << 20, pad=0)
+        if name := first_changed(config, ("data.input_format", "language_model_weight")):
+            raise UserError(f"{name} is for a model that is pretrained (model.name); remove it.")
     elif config.tokenizer != TokenizerConfig():
         raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
     if config.tokenizer.sampling:
@@ -161,7 +168,7 @@ def main(command: RecipeCommand) -> None:
     data, pretrained = config.data, config.pretrained
     parts = data.read_parts(arguments.seed, command.datasets)
     if pretrained:
-        tokenizer = load_tokenizer(pretrained)
+        tokenizer = with_input_format(load_tokenizer(pretrained), data.input_format)
     else:
         texts = [text for item in parts["train"] for text in parts["train"].texts(item)]
         tokenizer = build_tokenizer(config.tokenizer, vocabulary_texts(config, texts), ends=False, pairs=True)
@@ -175,8 +182,9 @@ def main(command: RecipeCommand) -> None:
     else:
         settings = own_config(config, len(tokenizer), tokenizer.pad_token_id)
         loaded = Loaded(scratch_model(AutoModelForSequenceClassification, settings), [])
+    new_tokens = add_embeddings(loaded.model, tokenizer) if data.input_format != "tokenizer" else ()
     check_model(loaded.model, tokenizer, data.max_length)
-    model = tuned(loaded, config.tuning, task_type="SEQ_CLS")
+    model = tuned(loaded, config.tuning, "SEQ_CLS", new_tokens)
 
     # Training
 
@@ -191,6 +199,7 @@ def main(command: RecipeCommand) -> None:
         source=pretrained,
         loaded=loaded,
         tuning=config.tuning,
+        language_model_weight=config.language_model_weight,
         **config.trainer_options(arguments),
     )
     command.claim_run(config, texts=fingerprints(parts), processes=arguments.world_size)

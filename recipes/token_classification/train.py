@@ -14,11 +14,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
-from transformers import (
-    AutoModelForTokenClassification,
-    DataCollatorForTokenClassification,
-    PreTrainedConfig,
-)
+from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, PreTrainedConfig
 
 from hfattn.data import (
     EncodedSentences,
@@ -46,12 +42,14 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     TuningConfig,
+    check_contextual,
+    contextual_model,
     finishing,
     load_config,
     parse_command,
     scores_of_part,
     scratch_config,
-    scratch_model,
+    subword_tokenizer,
     tuned,
     tuning_facts,
 )
@@ -120,6 +118,7 @@ class SampleConfig:
 class Config(PretrainedOrScratchConfig):
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)  # for a model from scratch
+    contextual: dict[str, Any] = field(default_factory=dict)  # for rnn_encoder: a frozen encoder (ContextualConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
 
@@ -132,17 +131,19 @@ def validate(config: Config) -> None:
     """
     tokenizer = config.tokenizer
     if config.pretrained:
-        if tokenizer != TokenizerConfig():
-            raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
+        if tokenizer != TokenizerConfig() or config.contextual:
+            raise UserError("A pretrained model has its own tokenizer; remove the sections tokenizer and contextual.")
         config.check_training()
         return
     if config.tuning != TuningConfig():
         raise UserError("A model from scratch trains all weights; remove the section tuning.")
     if tokenizer.sampling:
         raise UserError("The tags belong to fixed tokens; remove tokenizer.sampling.")
-    if tokenizer.kind == "char" and not tokenizer.unknown:
+    if tokenizer.kind == "char" and not tokenizer.unknown and not config.contextual.get("subwords"):
         raise UserError("New words may have new characters; write tokenizer.kind: word, or tokenizer.unknown: true.")
-    check_positions(own_config(config, vocab_size=1 << 20, pad=0, labels=["O"]), config.data.max_length)
+    made = own_config(config, vocab_size=1 << 20, pad=0, labels=["O"])
+    check_contextual(config, made)
+    check_positions(made, config.data.max_length)
     config.check_training()
 
 
@@ -174,8 +175,8 @@ def main(command: RecipeCommand) -> None:
         tokenizer = load_tokenizer(pretrained)
     parts = data.read_parts(arguments.seed, command.datasets)
     if not pretrained:
-        texts = [" ".join(item.words) for item in parts["train"]]
-        tokenizer = build_tokenizer(config.tokenizer, vocabulary_texts(config, texts), ends=False)
+        texts = vocabulary_texts(config, (" ".join(item.words) for item in parts["train"]))
+        tokenizer = subword_tokenizer(config) or build_tokenizer(config.tokenizer, texts, ends=False)
     check_columns(config.evaluation.columns, parts["train"])
     encoded = {
         part: EncodedSentences(
@@ -196,7 +197,7 @@ def main(command: RecipeCommand) -> None:
         loaded = load_model(AutoModelForTokenClassification, pretrained, **label_names(labels))
     else:
         settings = own_config(config, len(tokenizer), tokenizer.pad_token_id, labels)
-        loaded = Loaded(scratch_model(AutoModelForTokenClassification, settings), [])
+        loaded = Loaded(contextual_model(AutoModelForTokenClassification, settings, config, tokenizer), [])
     check_model(loaded.model, tokenizer, data.max_length)
     model = tuned(loaded, config.tuning, task_type="TOKEN_CLS")
 
@@ -239,9 +240,8 @@ def main(command: RecipeCommand) -> None:
 
     if trainer.is_world_process_zero():
         run = TrainedRun(command, config, trainer, model, tokenizer)
-        columns, mistakes = config.evaluation.columns, config.sample.mistakes
         with finishing(command.run):
-            report(run, encoded, evaluated, facts, columns=columns, mistakes=mistakes)
+            report(run, encoded, evaluated, facts, columns=config.evaluation.columns, mistakes=config.sample.mistakes)
     trainer.finish()
 
 

@@ -1,0 +1,98 @@
+"""Search a word in the contexts that are nearest to one of its uses (Peters et al. 2018, table 4)."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from .errors import UserError
+from .loading import ModelLocation, load_model, load_tokenizer, max_positions
+from .text_search import read_sentences
+
+ROWS = 32  # sentences in a batch
+
+
+class WordUse(NamedTuple):
+    """A word in a sentence: the sentence, and the characters from ``start`` to ``end`` that are the word."""
+
+    text: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.text[: self.start]}[{self.text[self.start : self.end]}]{self.text[self.end :]}"
+
+
+def uses_of(word: str, texts: Sequence[str]) -> list[WordUse]:
+    """Return each use of a word in texts, in either case."""
+    pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+    return [WordUse(text, *found.span()) for text in texts for found in pattern.finditer(text)]
+
+
+@torch.inference_mode()
+def vectors_of_uses(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, uses: Sequence[WordUse]
+) -> torch.Tensor:
+    """Return the contextual vectors (n, W) of n uses of a word.
+
+    A vector is the mean over the tokens of the word, and over all hidden states of the model: the mixture of an ELMo
+    that no task has trained. A word behind the last token that the model can read has zeros.
+
+    Args:
+        model: an encoder in evaluation mode.
+        tokenizer: its tokenizer, which returns the positions of tokens in the text.
+        uses: the uses.
+    """
+    longest = max_positions(model.config)
+    options = {} if longest is None else {"truncation": True, "max_length": longest}
+    found = []
+    for first in range(0, len(uses), ROWS):
+        batch = uses[first : first + ROWS]
+        encoded = tokenizer(
+            [use.text for use in batch],
+            padding=True,
+            return_offsets_mapping=True,
+            return_attention_mask=True,
+            return_tensors="pt",
+            **options,
+        )
+        places = encoded["offset_mapping"]  # (B, S, 2)
+        inputs = {name: encoded[name].to(model.device) for name in ("input_ids", "attention_mask")}
+        states = model(**inputs, output_hidden_states=True).hidden_states
+        mean = torch.stack(states).mean(0)  # (B, S, W)
+        start, end = (torch.tensor([use[side] for use in batch])[:, None] for side in (1, 2))
+        within = (places[..., 0] < end) & (places[..., 1] > start)  # (B, S)
+        weights = within.to(mean)[..., None]
+        found.append((mean * weights).sum(1) / weights.sum(1).clamp(min=1))
+    return torch.cat(found)
+
+
+def nearest_uses(name: str, word: str, text: str, file: Path, number: int = 5) -> list[tuple[WordUse, float]]:
+    """Return the uses of a word in a file that are nearest to its first use in a text, with their cosines.
+
+    Args:
+        name: folder or Hub id of an encoder, such as a bilm.
+        word: the word.
+        text: a text with the word.
+        file: UTF-8 text file with a sentence on each line.
+        number: number of uses to return.
+
+    Raises:
+        UserError: the model cannot be loaded, or the text or the file does not have the word.
+    """
+    given = uses_of(word, [text])
+    if not word.strip() or not given:
+        raise UserError(f"The text does not have the word {word!r}; write a text that does.")
+    others = [use for use in uses_of(word, read_sentences(file)) if use.text != text]
+    if not others:
+        raise UserError(f"No other sentence of {file} has the word {word!r}; give more sentences.")
+    location = ModelLocation(name=name)
+    model, tokenizer = load_model(AutoModel, location).model.eval(), load_tokenizer(location)
+    vectors = functional.normalize(vectors_of_uses(model, tokenizer, [given[0], *others]), dim=-1)
+    cosines = vectors[1:] @ vectors[0]
+    best = cosines.topk(min(number, len(others)))
+    return [(others[i], cosine) for i, cosine in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
