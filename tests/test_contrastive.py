@@ -29,12 +29,29 @@ TOWERS = {
     "vision_config": {"model_type": "vit", "image_size": 8, "patch_size": 4, **SIZES},
     "text_config": {"model_type": "bert", "vocab_size": 30, "hidden_dropout_prob": 0.0, **SIZES},
 }
+OWN_TOWERS: dict[str, dict[str, Any]] = {
+    "vaswani_vision and rnn_encoder": {
+        "vision_config": {
+            "model_type": "vaswani_vision", "image_size": 8, "patch_size": 4, "hidden_size": 8, "intermediate_size": 16,
+            "encoder_layers": 1, "num_attention_heads": 2, "self_attention_score": "additive",
+        },
+        "text_config": {"model_type": "rnn_encoder", "vocab_size": 30, "embedding_size": 4, "hidden_size": 5},
+    },
+    "vit and vaswani": {
+        "vision_config": TOWERS["vision_config"],
+        "text_config": {
+            "model_type": "vaswani", "vocab_size": 30, "hidden_size": 8, "intermediate_size": 16, "encoder_layers": 1,
+            "num_attention_heads": 2, "is_encoder_decoder": False, "is_decoder": False, "bos_token_id": None,
+            "eos_token_id": None, "decoder_start_token_id": None,
+        },
+    },
+}  # fmt: skip
 LABELS = (0, 1, 0, 2, 3, 1)  # the numbers of the texts in a batch, two of them twice
 
 
 def dual_encoder(**fields: Any) -> DualEncoderModel:
     torch.manual_seed(0)
-    return DualEncoderModel(DualEncoderConfig(**TOWERS, projection_dim=6, **fields))
+    return DualEncoderModel(DualEncoderConfig(**{**TOWERS, "projection_dim": 6, **fields}))
 
 
 # The losses
@@ -119,9 +136,30 @@ def test_features_stand_for_what_a_tower_has_read() -> None:
     torch.testing.assert_close(torch.nn.functional.normalize(projected, dim=-1), whole.image_embeds)
 
 
+@pytest.mark.parametrize("towers", OWN_TOWERS.values(), ids=OWN_TOWERS)
+def test_towers_of_hfattn_read_texts_and_images(towers: dict[str, Any]) -> None:
+    model = dual_encoder(**towers).eval()
+    ids, pixels = torch.randint(1, 30, (3, 5)), torch.randn(2, 3, 8, 8)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]])
+    found = model(input_ids=ids, pixel_values=pixels, attention_mask=mask)
+    alone = model(input_ids=ids[1:2, :3], pixel_values=pixels)
+    torch.testing.assert_close(found.text_embeds[1:2], alone.text_embeds)  # padding changes nothing
+    image = model.visual_projection(model.vision_model(pixels).pooler_output)
+    torch.testing.assert_close(found.image_embeds, torch.nn.functional.normalize(image, dim=-1))
+    found.logits_per_image.square().sum().backward()
+    for tower in (model.vision_model, model.text_model):
+        assert any(each.grad is not None and each.grad.any() for each in tower.parameters())
+
+
 def test_towers_that_would_not_be_saved_are_refused() -> None:
-    with pytest.raises(Exception, match="text_config is of type rnn_encoder, whose code would not be saved"):
-        DualEncoderConfig(vision_config=ViTConfig(**SIZES), text_config={"model_type": "rnn_encoder", "vocab_size": 9})
+    foreign = ViTConfig(**SIZES, auto_map={"AutoConfig": "theirs.Config"})  # as trust_remote_code loads one
+    with pytest.raises(Exception, match="vision_config is a ViTConfig, whose code would not be saved with the model"):
+        DualEncoderConfig(vision_config=foreign, text_config=BertConfig(**SIZES))
+    vaswani = OWN_TOWERS["vit and vaswani"]["text_config"]
+    with pytest.raises(Exception, match="text_config is a VaswaniConfig with a decoder; write is_encoder_decoder"):
+        DualEncoderConfig(vision_config=ViTConfig(**SIZES), text_config={"model_type": "vaswani"})
+    with pytest.raises(Exception, match="text_pooling is 'pooler', and vaswani has no pooler; write mean"):
+        DualEncoderConfig(vision_config=ViTConfig(**SIZES), text_config=vaswani, text_pooling="pooler")
     with pytest.raises(Exception, match="text_pooling is 'first'; write one of 'mean', 'pooler'"):
         DualEncoderConfig(vision_config=ViTConfig(**SIZES), text_config=BertConfig(**SIZES), text_pooling="first")
 
@@ -136,8 +174,9 @@ torch.save(model(**inputs).logits_per_image.detach(), sys.argv[2])
 """
 
 
-def test_a_saved_folder_gives_the_same_without_hfattn(tmp_path: Path) -> None:
-    model = dual_encoder(logit_bias_init_value=-10, text_hidden_size=5).eval()
+@pytest.mark.parametrize("towers", [TOWERS, OWN_TOWERS["vaswani_vision and rnn_encoder"]], ids=["theirs", "own"])
+def test_a_saved_folder_gives_the_same_without_hfattn(tmp_path: Path, towers: dict[str, Any]) -> None:
+    model = dual_encoder(**towers, logit_bias_init_value=-10, text_hidden_size=5).eval()
     model.save_pretrained(tmp_path / "model")
     inputs = {"input_ids": torch.randint(1, 30, (3, 5)), "pixel_values": torch.randn(2, 3, 8, 8)}
     inputs["attention_mask"] = torch.ones(3, 5)

@@ -1,6 +1,7 @@
 """The recipe image_text: its data, locked towers, search, and runs through the real command line."""
 
 import io
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -8,7 +9,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, steps, train_here, write_config
+from commands import ROOT, run, steps, train_here, write_config
 from huggingface_hub import ModelCard
 from PIL import Image
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
@@ -67,6 +68,20 @@ def drawings(path: Path, texts: int = 12) -> Path:
     )
     datasets.Dataset.from_list(rows, datasets.Features(kinds)).to_parquet(str(path))
     return path
+
+
+def test_towers_of_hfattn_are_trained_and_published(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "encoder_layers": 1, "num_attention_heads": 2}
+    towers = {
+        "vision": {"model_type": "vaswani_vision", "patch_size": 4, **sizes},
+        "text": {"model_type": "rnn_encoder", "embedding_size": 8, "hidden_size": 8},
+    }
+    results = train_here(RECIPE, write_config(tmp_path, TINY, towers))
+    assert results["metrics"]["test"]["recall_at_1"] > 0.1  # of ten names
+    saved = {path.name for path in (tmp_path / "run").glob("*.py")}
+    assert {"modeling_vaswani_vision.py", "modeling_rnn_encoder.py"} <= saved
+    done = run([sys.executable, "-m", "hfattn", "verify", tmp_path / "run"])
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # Data
@@ -216,7 +231,7 @@ class TestImageText(FinishedRun, BadInputs):
         ("--augmentation.mixup 0.2", "mixup and cutmix mix classes, and an image has a text here; write 0"),
         ("--vision.patch_sise 2", "vision.patch_sise"),
         ("--text.vocab_size 9", "text.vocab_size follows from the data; leave it out"),
-        ("--text.model_type rnn_encoder", "text.model_type is rnn_encoder, whose code would not be saved"),
+        ("--text.model_type t5", "is a T5Config with a decoder"),
         ("--sample.template word", "template is 'word'; write a sentence with one"),
         ("--model.loss triplet", "loss is 'triplet'; write"),
     ]

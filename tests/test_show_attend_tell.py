@@ -36,6 +36,9 @@ TINY_VIT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, 
 VISION: dict[str, Any] = {
     "vit": ViTConfig(**TINY_VIT, intermediate_size=8),
     "dinov2": Dinov2Config(**TINY_VIT, mlp_ratio=1),
+    "vaswani_vision": VaswaniVisionConfig(
+        image_size=16, patch_size=8, hidden_size=8, encoder_layers=1, num_attention_heads=2, intermediate_size=8
+    ),
     "resnet": ResNetConfig(embedding_size=4, hidden_sizes=[4, 8], depths=[1, 1], layer_type="basic"),
 }
 
@@ -283,7 +286,7 @@ def test_gradient_checkpointing_replays_the_same_samples(fields: dict[str, Any])
 
 
 @pytest.mark.parametrize("name", VISION)
-def test_an_image_model_of_transformers_is_the_encoder(name: str, tmp_path: Path) -> None:
+def test_an_image_model_is_the_encoder(name: str, tmp_path: Path) -> None:
     model = build(vision_config=VISION[name].to_dict(), freeze_vision=name != "vit")
     encoder, pixels = model.get_encoder(), images(2, 16, 16)
     model.train()
@@ -308,6 +311,21 @@ def test_an_image_model_of_transformers_is_the_encoder(name: str, tmp_path: Path
     frozen = {parameter.requires_grad for parameter in loaded.get_encoder().vision_model.parameters()}
     assert frozen == {name == "vit"}
     assert torch.equal(loaded.generate(pixel_values=pixels), model.generate(pixel_values=pixels))
+
+
+def test_a_captioner_with_an_image_model_of_hfattn_is_loaded_without_hfattn(tmp_path: Path) -> None:
+    model = build(vision_config=VISION["vaswani_vision"].to_dict()).eval()
+    model.save_pretrained(tmp_path)
+    code = (
+        "import sys, torch; sys.modules['hfattn'] = None\n"
+        "from transformers import AutoModelForImageTextToText\n"
+        "model = AutoModelForImageTextToText.from_pretrained('.', trust_remote_code=True)\n"
+        "print(model.generate(pixel_values=torch.ones(1, 3, 16, 16, dtype=torch.float64)).tolist())\n"
+    )
+    done = run([sys.executable, "-c", code], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    here = model.generate(pixel_values=torch.ones(1, 3, 16, 16, dtype=torch.float64))
+    assert done.stdout.strip() == str(here.tolist())
 
 
 def test_images_of_other_sizes_have_other_grids() -> None:
@@ -416,7 +434,6 @@ def test_the_saved_folder_captions_without_hfattn(saved: Path) -> None:
         ({"channels": [8]}, r"channels is \[8\]; write two whole numbers"),
         ({"freeze_vision": True}, "name one in vision_config"),
         ({"vision_config": {"hidden_size": 8}}, "vision_config has no model_type"),
-        ({"vision_config": VaswaniVisionConfig()}, "whose code would not be saved with the captioner"),
         ({"attention_score": None}, "attention_score is null, and a captioner attends"),
         ({"attention_gate": "vector"}, "attention_gate is 'vector'; write one of 'none', 'scalar'"),
         ({"doubly_stochastic": -1}, "doubly_stochastic is -1; write a number of at least 0"),

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig
 
+from .parts import classes_of_parts, make_part_configs
+
 TEXT_POOLINGS = ("mean", "pooler")
 
 
@@ -25,8 +27,9 @@ class DualEncoderConfig(StrictConfig):
 
     Args:
         vision_config: configuration of the image tower, any model of ``AutoModel`` that reads ``pixel_values`` and
-            returns ``pooler_output``.
-        text_config: configuration of the text tower, any encoder of ``AutoModel``.
+            returns ``pooler_output``, such as ViT or ``vaswani_vision``.
+        text_config: configuration of the text tower, any encoder of ``AutoModel``, such as BERT or ``rnn_encoder``. The
+            code of a tower of hfattn is saved with the model.
         projection_dim: width of the embeddings of images and texts (D).
         projection_bias: whether the linear layers of the projections have a bias.
         text_hidden_size: width of a hidden layer with GELU in the projection of texts; null: the projection is linear,
@@ -38,7 +41,8 @@ class DualEncoderConfig(StrictConfig):
             3.2: -10, with t = ln 10); null: no bias.
 
     Raises:
-        ValueError: a field does not exist or is out of range, or a tower is missing or has code of its own.
+        ValueError: a field does not exist or is out of range, a tower is no encoder, or its code could not be saved with
+            the model.
     """
 
     model_type = "dual_encoder"
@@ -55,26 +59,35 @@ class DualEncoderConfig(StrictConfig):
     auto_map: dict[str, str] = field(default_factory=_auto_map)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for name, default in (("vision_config", "vit"), ("text_config", "bert")):
-            tower = getattr(self, name)
-            if tower is None or isinstance(tower, dict):
-                fields = {"model_type": default} | (tower or {})
-                setattr(self, name, AutoConfig.for_model(**fields))
+        make_part_configs(self, vision_config="vit", text_config="bert")
         super().__post_init__(**kwargs)
+
+    @property
+    def text_size(self) -> int:
+        """Width of the pooled outputs of the text tower."""
+        tower = self.text_config
+        if tower.model_type == "rnn_encoder":
+            return int(tower.annotation_size if self.text_pooling == "mean" else tower.pooled_size)
+        return int(tower.hidden_size)
+
+    def _class_names(self) -> set[str]:
+        return super()._class_names() | classes_of_parts(self)
+
+    def validate_towers(self) -> None:
+        """Check that the text tower is an encoder, and returns what is pooled."""
+        tower = self.text_config
+        if tower.is_encoder_decoder or (tower.model_type == "vaswani" and tower.is_decoder):
+            raise ValueError(
+                f"text_config is a {type(tower).__name__} with a decoder; write is_encoder_decoder: false and "
+                "is_decoder: false, or the configuration of an encoder."
+            )
+        if tower.model_type == "vaswani" and self.text_pooling == "pooler":
+            raise ValueError("text_pooling is 'pooler', and vaswani has no pooler; write mean.")
 
     def validate_projection(self) -> None:
         """Check the width, and the pooling of the texts."""
         self._check_positive("projection_dim", *(["text_hidden_size"] if self.text_hidden_size is not None else []))
         self._check_choice("text_pooling", TEXT_POOLINGS)
-
-    def validate_towers(self) -> None:
-        """Check that the towers can be saved with the model."""
-        for name in ("vision_config", "text_config"):
-            if "auto_map" in (tower := getattr(self, name)).to_dict():
-                raise ValueError(
-                    f"{name} is of type {tower.model_type}, whose code would not be saved with the model; choose a "
-                    "type of transformers."
-                )
 
 
 DualEncoderConfig.register_for_auto_class()

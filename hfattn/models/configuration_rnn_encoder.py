@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig
 
+from .parts import classes_of_parts, make_part_configs
+
 CONTEXTUAL = "contextual_vectors.ContextualVectors"  # the class whose file is saved only with the models that use it
 PLACES = ("input", "output")
 POOLINGS = ("last", "mean", "max", "concat", "attention", "hierarchical")
@@ -162,12 +164,7 @@ class RNNEncoderConfig(StrictConfig):
     auto_map: dict[str, str] = field(default_factory=_auto_map)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        encoder = self.contextual_config
-        if isinstance(encoder, dict):
-            code = encoder.get("auto_map")  # of a model whose code is saved with this one
-            make = AutoConfig.for_model if code is None else self.custom_classes.find(code["AutoConfig"])
-            # The version says that the fields were saved, so that those of another release are admitted.
-            self.contextual_config = make(**{"transformers_version": self.transformers_version, **encoder})
+        make_part_configs(self)
         super().__post_init__(**kwargs)
 
     @property
@@ -191,14 +188,8 @@ class RNNEncoderConfig(StrictConfig):
         return int(self.contextual_config.hidden_size)
 
     def _class_names(self) -> set[str]:
-        names = super()._class_names()
-        if self.contextual_config is None:
-            return names
-        names.add(CONTEXTUAL)
-        if isinstance(self.contextual_config, StrictConfig):
-            code = self.contextual_config.auto_map
-            names |= {code["AutoConfig"], code["AutoModel"]} | self.contextual_config._class_names()
-        return names
+        own = {CONTEXTUAL} if self.contextual_config is not None else set()
+        return super()._class_names() | own | classes_of_parts(self)
 
     @property
     def pooled_size(self) -> int:

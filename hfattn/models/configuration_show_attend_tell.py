@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
+from .parts import classes_of_parts, make_part_configs
+
 # Of REINFORCE, as in the paper's equation 12 and the authors' code.
 _REINFORCE = {"reinforce_weight": 0.1, "entropy_weight": 0.002, "baseline_decay": 0.9, "expected_attention": 0.5}
 
@@ -29,9 +31,9 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
     the previous state, over the whole grid, and s_0 is projected from the mean annotation (f_init).
 
     Args:
-        vision_config: configuration of the encoder, if it is an image model of transformers that ``AutoModel`` builds
-            and that returns a vector for each patch (ViT, DINOv2) or a feature map (ResNet). None is a CNN of three
-            convolutions, each of which halves the grid.
+        vision_config: configuration of the encoder, if it is an image model that ``AutoModel`` builds and that returns
+            a vector for each patch (ViT, DINOv2, ``vaswani_vision``) or a feature map (ResNet). None is a CNN of three
+            convolutions, each of which halves the grid. The code of a model of hfattn is saved with the captioner.
         freeze_vision: keep the weights of that model as they are, and run it in evaluation mode without gradients.
         annotation_size: width D of an annotation, a multiple of 4. The outputs of an image model are projected to it.
         channels: channels of the first two convolutions of the CNN; the third has D.
@@ -95,11 +97,11 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
     auto_map: dict[str, str] = field(default_factory=_auto_map)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if isinstance(self.vision_config, dict):
-            if "model_type" not in self.vision_config:
-                raise ValueError("vision_config has no model_type; write that of an image model, such as 'dinov2'.")
-            self.vision_config = AutoConfig.for_model(**self.vision_config)
+        make_part_configs(self)
         super().__post_init__(**kwargs)
+
+    def _class_names(self) -> set[str]:
+        return super()._class_names() | classes_of_parts(self)
 
     @property
     def final_state_size(self) -> int:
@@ -159,11 +161,6 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
             raise ValueError(
                 f"vision_config is a {type(self.vision_config).__name__}, which names no width of its outputs "
                 "(hidden_size or hidden_sizes); use an image model such as 'vit', 'dinov2' or 'resnet'."
-            )
-        if not type(self.vision_config).__module__.startswith("transformers."):
-            raise ValueError(
-                f"vision_config is a {type(self.vision_config).__name__}, whose code would not be saved with the "
-                "captioner; use an image model of transformers, such as 'vit' or 'dinov2'."
             )
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import AutoModel, PreTrainedModel
 from transformers import initialization as init
 
 from .attention_scores import Parametric
+from .parts import make_part
 from .penalties import Penalized
-from .strict_config import StrictConfig
 
 
 class ScalarMix(Parametric, Penalized):
@@ -72,12 +71,7 @@ class ContextualVectors(nn.Module):
         super().__init__()
         self.config = config
         encoder = config.contextual_config
-        code = encoder.to_dict().get("auto_map")
-        self.encoder: PreTrainedModel
-        if code is None:
-            self.encoder = AutoModel.from_config(encoder)
-        else:  # a model whose code is saved with the task's model
-            self.encoder = StrictConfig.custom_classes.find(code["AutoModel"])(encoder)
+        self.encoder = make_part(encoder)
         options = {"layer_norm": config.contextual_layer_norm, "weight": config.contextual_penalty}
         self.mixes = nn.ModuleDict(
             {place: ScalarMix(encoder.num_hidden_layers + 1, **options) for place in config.contextual_places}

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import AutoModel, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_dual_encoder import DualEncoderConfig
+from .parts import make_part
 
 
 @dataclass
@@ -36,7 +37,7 @@ class DualEncoderOutput(ModelOutput):
 
 def text_projection(config: DualEncoderConfig) -> nn.Module:
     """Return the projection of texts: linear, or normalized and with a hidden layer."""
-    width, hidden, bias = config.text_config.hidden_size, config.text_hidden_size, config.projection_bias
+    width, hidden, bias = config.text_size, config.text_hidden_size, config.projection_bias
     if hidden is None:
         return nn.Linear(width, config.projection_dim, bias=bias)
     first, last = nn.Linear(width, hidden, bias=bias), nn.Linear(hidden, config.projection_dim, bias=bias)
@@ -68,8 +69,8 @@ class DualEncoderModel(PreTrainedModel):
         text_model: PreTrainedModel | None = None,
     ) -> None:
         super().__init__(config)
-        self.vision_model = AutoModel.from_config(config.vision_config) if vision_model is None else vision_model
-        self.text_model = AutoModel.from_config(config.text_config) if text_model is None else text_model
+        self.vision_model = make_part(config.vision_config) if vision_model is None else vision_model
+        self.text_model = make_part(config.text_config) if text_model is None else text_model
         self.visual_projection = nn.Linear(
             config.vision_config.hidden_size, config.projection_dim, bias=config.projection_bias
         )

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import torch
 from torch import nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
@@ -21,6 +21,7 @@ from .attention_distributions import score_function
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_show_attend_tell import ShowAttendTellConfig
 from .encoder_decoder import shift_right
+from .parts import make_part
 from .pipeline_image_captioning import CaptioningMixin
 from .recurrent_decoder import (
     BahdanauDecoder,
@@ -146,7 +147,7 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
             kinds = (Convolution, LaterConvolution, LaterConvolution)
             self.convolutions = nn.ModuleList(kind(*pair) for kind, pair in zip(kinds, pairwise(widths), strict=True))
         else:
-            self.vision_model = AutoModel.from_config(config.vision_config)
+            self.vision_model = make_part(config.vision_config)
             width = config.vision_size
             assert width is not None
             self.projection = nn.Linear(width, config.annotation_size)

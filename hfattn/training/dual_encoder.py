@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from huggingface_hub.dataclasses import strict
-from transformers import CONFIG_MAPPING, AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
+from transformers import AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
 
 from ..data import CaptionedImages, frozen_features, make_processor
 from ..data.images import digest
@@ -26,11 +26,10 @@ from ..loading import (
 )
 from ..models.configuration_dual_encoder import TEXT_POOLINGS, DualEncoderConfig
 from ..models.modeling_dual_encoder import DualEncoderModel
-from ..models.strict_config import StrictConfig
 from ..retrieval import vectors_of_texts
 from .config import build_section, checked
 from .contrastive import LOSSES
-from .from_scratch import scratch_config
+from .from_scratch import scratch_config, text_encoder_config
 from .training_config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -138,15 +137,10 @@ class DualEncoderTrainingConfig(TrainingConfig):
 
 def tower_config(config: DualEncoderTrainingConfig, name: str, from_data: Mapping[str, Any]) -> Any:
     """Return the configuration of a tower from scratch; ``from_data`` has the fields that follow from the tokenizer."""
-    kind = getattr(config, name).get("model_type")
-    if kind in CONFIG_MAPPING and issubclass(CONFIG_MAPPING[kind], StrictConfig):
-        raise UserError(
-            f"{name}.model_type is {kind}, whose code would not be saved with the dual encoder; write a model type of "
-            "transformers, such as vit or bert."
-        )
-    if name == "vision":
-        from_data = {"image_size": config.model.image_size, "num_channels": 3}
-    return scratch_config(getattr(config, name), from_data, place=name)
+    if name == "text":
+        return text_encoder_config(config.text, from_data, place="text", pooled_by="model.text_pooling")
+    from_data = {"image_size": config.model.image_size, "num_channels": 3}
+    return scratch_config(config.vision, from_data, place="vision")
 
 
 def load_processor(config: DualEncoderTrainingConfig) -> BaseImageProcessor:

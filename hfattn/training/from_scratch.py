@@ -87,6 +87,34 @@ def scratch_config(
     return _consistent(config_class, {**fields, **from_data}, place)
 
 
+def text_encoder_config(
+    section: Mapping[str, Any],
+    from_data: Mapping[str, Any],
+    families: Collection[str] | None = None,
+    place: str = "model",
+    *,
+    pooled_by: str,
+) -> PreTrainedConfig:
+    """Return the configuration of an encoder of texts from scratch, whose outputs are pooled outside of it.
+
+    Args:
+        section, from_data, families, place: as for ``scratch_config``.
+        pooled_by: the field of the recipe that names the pooling.
+
+    Raises:
+        UserError: as for ``scratch_config``, or the section names a pooling.
+    """
+    fields, kind = dict(section), section.get("model_type")
+    if kind == "rnn_encoder":
+        if "pooling" in fields:
+            raise UserError(f"{place}.pooling is that of a classifier; write {pooled_by}.")
+        fields["pooling"] = "last"  # it has no weights, and is not read
+    elif kind == "vaswani":
+        alone = {"bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": None}
+        from_data = {**from_data, **alone, "is_encoder_decoder": False, "is_decoder": False}
+    return scratch_config(fields, from_data, families, place)
+
+
 def scratch_model(auto_class: Any, config: PreTrainedConfig) -> "PreTrainedModel":
     """Return a model with random weights.
 

@@ -24,7 +24,7 @@ from ..pooling import pool
 from ..sentence_encoders import SentenceEncoder, SentenceModules, read_modules
 from ..tokenizers import build_tokenizer
 from .contrastive import gather, shared_cross_entropy
-from .from_scratch import scratch_config
+from .from_scratch import text_encoder_config
 from .sentence_encoder_config import ENCODER_FAMILIES, SentenceTrainingConfig
 from .trainer import ReliableTrainer
 
@@ -202,15 +202,8 @@ def own_encoder_config(config: SentenceTrainingConfig, vocab_size: int, pad: int
     Raises:
         UserError: the model type is none of ``ENCODER_FAMILIES``, or a field does not fit.
     """
-    section, from_data = dict(config.model), {"vocab_size": vocab_size, "pad_token_id": pad}
-    if section.get("model_type") == "rnn_encoder":
-        if "pooling" in section:
-            raise UserError("model.pooling is that of a classifier; write sentence.pooling.")
-        section["pooling"] = "last"  # it has no weights, and is not read
-    elif section.get("model_type") == "vaswani":
-        alone = {"bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": None}
-        from_data |= {**alone, "is_encoder_decoder": False, "is_decoder": False}
-    return scratch_config(section, from_data, ENCODER_FAMILIES)
+    from_data = {"vocab_size": vocab_size, "pad_token_id": pad}
+    return text_encoder_config(config.model, from_data, ENCODER_FAMILIES, pooled_by="sentence.pooling")
 
 
 def encoder_facts(config: SentenceTrainingConfig, built: BuiltEncoder, data: Any) -> dict[str, Any]:
