@@ -41,8 +41,8 @@ class DualEncoderConfig(StrictConfig):
             3.2: -10, with t = ln 10); null: no bias.
 
     Raises:
-        ValueError: a field does not exist or is out of range, a tower is no encoder, or its code could not be saved with
-            the model.
+        ValueError: a field does not exist or is out of range, a tower is not an encoder, or its code could not be saved
+            with the model.
     """
 
     model_type = "dual_encoder"
