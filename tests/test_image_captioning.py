@@ -13,9 +13,10 @@ from datasets import Dataset
 from huggingface_hub import ModelCard
 from PIL import Image
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
-from transformers import Dinov2Config, Dinov2Model
+from transformers import Dinov2Model
 from typer.testing import CliRunner
 
+from hfattn import VaswaniVisionModel
 from hfattn.data import CaptionedImages, SceneDataConfig, make_processor
 from hfattn.data.scenes import PARTS
 from hfattn.loading import load_captioner
@@ -184,14 +185,15 @@ def test_images_are_captioned_on_the_command_line(finished: Path, tmp_path: Path
     assert "There is no file nothing.png; give the path of an image." in missing.output
 
 
-def test_a_frozen_encoder_is_read_once_and_own_images_are_captioned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [Dinov2Model, VaswaniVisionModel])
+def test_a_frozen_encoder_is_read_once_and_own_images_are_captioned(tmp_path: Path, kind: Any) -> None:
     """A run on a folder of images, with the features of a pretrained encoder, writes the captions of its pipeline."""
-    encoder = tmp_path / "dino"
-    config = Dinov2Config(
-        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, mlp_ratio=1, image_size=16, patch_size=8
-    )
+    encoder = tmp_path / "encoder"
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}
+    theirs, ours = {"num_hidden_layers": 1, "mlp_ratio": 1}, {"encoder_layers": 1, "intermediate_size": 8}
+    own = theirs if kind is Dinov2Model else ours
     torch.manual_seed(0)
-    Dinov2Model(config).save_pretrained(encoder)
+    kind(kind.config_class(**sizes, **own)).save_pretrained(encoder)
     make_processor((16, 16), (0.5,) * 3, (0.5,) * 3).save_pretrained(encoder)
     images, lines = tmp_path / "images", ["file_name,caption"]
     images.mkdir()
@@ -216,6 +218,6 @@ def test_a_frozen_encoder_is_read_once_and_own_images_are_captioned(tmp_path: Pa
     assert results["model"]["trained_parameters"] < results["model"]["parameters"]
     assert results["example"] is None  # these images are not public
     model, *_ = load_captioner(str(tmp_path / "run"))
-    weights = Dinov2Model.from_pretrained(encoder).state_dict()
+    weights = kind.from_pretrained(encoder).state_dict()
     trained = model.get_encoder().vision_model.state_dict()
     assert all(torch.equal(trained[name], tensor) for name, tensor in weights.items())
