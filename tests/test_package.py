@@ -135,7 +135,7 @@ def test_import_adds_only_configurations_and_needs_only_torch_and_transformers()
         "assert {name.partition('.')[0] for name in added} <= {'hfattn', 'html', 'safetensors'}, added\n"
         "modules = {name.removeprefix('hfattn.models.') for name in added if name.startswith('hfattn.models.')}\n"
         "models = {name for name in modules if not name.startswith('configuration_')}\n"
-        "assert models == {'alignment', 'strict_config'}, models\n"
+        "assert models == {'alignment', 'parts', 'strict_config'}, models\n"
         "assert not any(name.startswith('hfattn.hub') for name in added), added\n"
         "assert 'transformers.modeling_utils' not in sys.modules\n"
         "config = AutoConfig.for_model('char_rnn')\n"

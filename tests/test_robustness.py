@@ -73,6 +73,7 @@ CALLS = {
     "recipes check": "runs/text --tiny --expected recipes/char_lm/quickstart.expected.json",
     "recipes record": "runs/text --expected recipes/char_lm/quickstart.expected.json",
     "recipes compare": "runs/dates runs/dates --output made/lengths.svg",
+    "words in-context": "runs/sentences seven 'a seven' sentences.txt --number 1",
     "words nearest": "vectors.txt king - man + woman",
     "words analogies": "vectors.txt questions.txt",
     "data make": "reber --output made/data --rows 3 --evaluation-rows 3",

@@ -232,8 +232,8 @@ def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--schedule.name noaam", "schedule: name is 'noaam'; write one of noam, tfixup, slanted_triangular"),
-        ("--schedule.warmup_steps 10", "schedule: warmup_steps is for noam, linear_warmup, exponential_warmup, and"),
+        ("--schedule.name noaam", "schedule: name is 'noaam'; write one of noam, inverse_square_root, tfixup"),
+        ("--schedule.warmup_steps 10", "schedule: warmup_steps is for noam, inverse_square_root, linear_warmup"),
         ("--schedule.name noam --schedule.decay_steps 10", "schedule: decay_steps is for tfixup, and name is noam"),
         ("--schedule.name noam --schedule.warmup_steps 0", "schedule: warmup_steps is 0; write a whole number of at"),
         ("--schedule.name linear_warmup", "schedule: linear_warmup needs warmup_steps; write tau in updates"),

@@ -350,7 +350,7 @@ BAD: list[BadInput] = [
     ("--data.max_length 65", "data.max_length is 65; this model reads at most 64 tokens."),
     ("--data.too_long windows --data.overlap 58", "data.overlap is 58, and data.max_length 60 leaves 58 tokens for wo"),
     ("--model.name ./none", "none was not found locally or on the Hub"),
-    ("--tokenizer.kind word", "comes with its own tokenizer; remove the section tokenizer"),
+    ("--tokenizer.kind word", "has its own tokenizer; remove the sections tokenizer and contextual"),
     ("--tuning.method half", "tuning: method is 'half'; write one of full, lora, head_only"),
 ]
 

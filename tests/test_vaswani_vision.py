@@ -368,7 +368,8 @@ classify.model.save_pretrained(again)
 OWN_FILES = {
     "attention.py", "attention_distributions.py", "attention_scores.py", "classifier_output.py",
     "configuration_layers.py", "configuration_vaswani.py", "configuration_vaswani_vision.py", "custom_classes.py",
-    "encoder_decoder.py", "modeling_vaswani.py", "modeling_vaswani_vision.py", "score_kernels.py", "strict_config.py",
+    "encoder_decoder.py", "modeling_vaswani.py", "modeling_vaswani_vision.py", "penalties.py", "score_kernels.py",
+    "strict_config.py",
 }  # fmt: skip
 
 

@@ -1,14 +1,12 @@
 """Configuration of the dual encoder of images and texts."""
 
-from .strict_config import StrictConfig  # isort: skip  (first, because it refuses an older transformers)
+from .parts import WholeConfig  # isort: skip  (first, because it refuses an older transformers)
 
 from dataclasses import field
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig
-
-from .parts import classes_of_parts, make_part_configs
 
 TEXT_POOLINGS = ("mean", "pooler")
 
@@ -22,7 +20,7 @@ def _auto_map() -> dict[str, str]:
 
 
 @strict
-class DualEncoderConfig(StrictConfig):
+class DualEncoderConfig(WholeConfig):
     """Configuration of a dual encoder: two towers of transformers, and a projection after each.
 
     Args:
@@ -59,7 +57,7 @@ class DualEncoderConfig(StrictConfig):
     auto_map: dict[str, str] = field(default_factory=_auto_map)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        make_part_configs(self, vision_config="vit", text_config="bert")
+        self._make_parts(vision_config="vit", text_config="bert")
         super().__post_init__(**kwargs)
 
     @property
@@ -69,9 +67,6 @@ class DualEncoderConfig(StrictConfig):
         if tower.model_type == "rnn_encoder":
             return int(tower.annotation_size if self.text_pooling == "mean" else tower.pooled_size)
         return int(tower.hidden_size)
-
-    def _class_names(self) -> set[str]:
-        return super()._class_names() | classes_of_parts(self)
 
     def validate_towers(self) -> None:
         """Check that the text tower is an encoder, and returns what is pooled."""

@@ -1,14 +1,12 @@
 """Configuration of the recurrent text encoder, classifier and tagger."""
 
-from .strict_config import StrictConfig  # isort: skip  (first, because it refuses an older transformers)
+from .parts import WholeConfig  # isort: skip  (first, because it refuses an older transformers)
 
 from dataclasses import field
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig
-
-from .parts import classes_of_parts, make_part_configs
 
 CONTEXTUAL = "contextual_vectors.ContextualVectors"  # the class whose file is saved only with the models that use it
 PLACES = ("input", "output")
@@ -29,7 +27,7 @@ _ONE_SIGMOID = {"num_labels": 1, "problem_type": "multi_label_classification"}
 
 
 @strict
-class RNNEncoderConfig(StrictConfig):
+class RNNEncoderConfig(WholeConfig):
     """Configuration of a recurrent text encoder: embedding, recurrent layers, pooling, and a linear classifier.
 
     ``RNNEncoderConfig.preset(name)`` returns named settings: ``gru128`` (1,000 words, embeddings of 128, a GRU of 128
@@ -164,7 +162,7 @@ class RNNEncoderConfig(StrictConfig):
     auto_map: dict[str, str] = field(default_factory=_auto_map)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        make_part_configs(self)
+        self._make_parts()
         super().__post_init__(**kwargs)
 
     @property
@@ -189,7 +187,7 @@ class RNNEncoderConfig(StrictConfig):
 
     def _class_names(self) -> set[str]:
         own = {CONTEXTUAL} if self.contextual_config is not None else set()
-        return super()._class_names() | own | classes_of_parts(self)
+        return super()._class_names() | own
 
     @property
     def pooled_size(self) -> int:

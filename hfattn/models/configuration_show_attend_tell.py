@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from .parts import classes_of_parts, make_part_configs
+from .parts import WholeConfig
 
 # Of REINFORCE, as in the paper's equation 12 and the authors' code.
 _REINFORCE = {"reinforce_weight": 0.1, "entropy_weight": 0.002, "baseline_decay": 0.9, "expected_attention": 0.5}
@@ -23,7 +23,7 @@ def _auto_map() -> dict[str, str]:
 
 
 @strict
-class ShowAttendTellConfig(RecurrentDecoderConfig):
+class ShowAttendTellConfig(WholeConfig, RecurrentDecoderConfig):
     """Configuration of an image captioner with visual attention (Xu et al. 2015).
 
     An encoder maps an image to annotations, one for each cell of a grid, and the decoder of ``BahdanauConfig`` attends
@@ -97,11 +97,8 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
     auto_map: dict[str, str] = field(default_factory=_auto_map)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        make_part_configs(self)
+        self._make_parts()
         super().__post_init__(**kwargs)
-
-    def _class_names(self) -> set[str]:
-        return super()._class_names() | classes_of_parts(self)
 
     @property
     def final_state_size(self) -> int:

@@ -3,53 +3,54 @@
 A part is a model of transformers, or one of hfattn, whose code is then saved with the whole model.
 """
 
+from .strict_config import StrictConfig  # isort: skip  (first, because it refuses an older transformers)
+
 from typing import TYPE_CHECKING, Any
 
 from transformers import AutoConfig, PreTrainedConfig
-
-from .strict_config import StrictConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def make_part_configs(config: StrictConfig, **default_types: str) -> None:
-    """Make configurations of the dictionaries in those fields of ``config`` that are parts, its ``sub_configs``.
+class WholeConfig(StrictConfig):
+    """A configuration with those of its parts in the fields ``sub_configs``."""
 
-    Args:
-        config: the configuration of the whole model.
-        default_types: the model type of a field that names none.
+    def _make_parts(self, **default_types: str) -> None:
+        """Make configurations of the parts that are given as dictionaries.
 
-    Raises:
-        ValueError: a field names no model type, or the code of a part could not be saved with the model.
-    """
-    for name in config.sub_configs:
-        part = getattr(config, name)
-        if part is None and name in default_types:
-            part = {}
-        if isinstance(part, dict):
-            fields = {"model_type": default_types.get(name), **part}
-            if fields["model_type"] is None:
-                raise ValueError(f"{name} has no model_type; write that of a model, such as 'bert' or 'vit'.")
-            code = fields.get("auto_map")
-            make = AutoConfig.for_model if code is None else StrictConfig.custom_classes.find(code["AutoConfig"])
-            # The version says that the fields were saved, so that those of another release are admitted.
-            part = make(**{"transformers_version": config.transformers_version, **fields})
-            setattr(config, name, part)
-        if part is not None and _code(part) and not _is_ours(part):
-            raise ValueError(
-                f"{name} is a {type(part).__name__}, whose code would not be saved with the model; use a model of "
-                "transformers or of hfattn."
-            )
+        Args:
+            default_types: the model type of a field that names none.
 
+        Raises:
+            ValueError: a field names no model type, or the code of a part could not be saved with the model.
+        """
+        for name in self.sub_configs:
+            part = getattr(self, name)
+            if part is None and name in default_types:
+                part = {}
+            if isinstance(part, dict):
+                fields = {"model_type": default_types.get(name), **part}
+                if fields["model_type"] is None:
+                    raise ValueError(f"{name} has no model_type; write that of a model, such as 'bert' or 'vit'.")
+                code = fields.get("auto_map")
+                make = AutoConfig.for_model if code is None else self.custom_classes.find(code["AutoConfig"])
+                # The version says that the fields were saved, so that those of another release are admitted.
+                part = make(**{"transformers_version": self.transformers_version, **fields})
+                setattr(self, name, part)
+            if part is not None and _code(part) and not _is_ours(part):
+                raise ValueError(
+                    f"{name} is a {type(part).__name__}, whose code would not be saved with the model; use a model of "
+                    "transformers or of hfattn."
+                )
 
-def classes_of_parts(config: StrictConfig) -> set[str]:
-    """Return the names of the classes whose files are saved for the parts, as ``StrictConfig._class_names``."""
-    names: set[str] = set()
-    for part in (getattr(config, name) for name in config.sub_configs):
-        if part is not None and _is_ours(part):
-            names |= {_code(part)["AutoConfig"], _code(part)["AutoModel"]} | part._class_names()
-    return names
+    def _class_names(self) -> set[str]:
+        names = super()._class_names()
+        for name in self.sub_configs:
+            part = getattr(self, name)
+            if part is not None and _is_ours(part):
+                names |= {_code(part)["AutoConfig"], _code(part)["AutoModel"]} | part._class_names()
+        return names
 
 
 def make_part(config: Any) -> "PreTrainedModel":
@@ -74,4 +75,4 @@ def _is_ours(config: PreTrainedConfig) -> bool:
     return any(kind.__name__ == StrictConfig.__name__ for kind in type(config).__mro__)
 
 
-__all__ = ["classes_of_parts", "make_part", "make_part_configs"]
+__all__ = ["WholeConfig", "make_part"]

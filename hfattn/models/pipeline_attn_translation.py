@@ -265,6 +265,8 @@ PIPELINES: dict[str, type[AttnTranslationPipeline]] = {
     TASK: AttnTranslationPipeline,
     TEXT_TO_TEXT: TextToTextPipeline,
 }
-for _task, _pipeline in PIPELINES.items():
-    if _task not in PIPELINE_REGISTRY.get_supported_tasks():  # another copy of this module may have registered it
-        PIPELINE_REGISTRY.register_pipeline(_task, _pipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
+# Another copy of this module may have registered them, and that of another release one of them.
+if TASK not in PIPELINE_REGISTRY.get_supported_tasks():
+    PIPELINE_REGISTRY.register_pipeline(TASK, AttnTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
+if TEXT_TO_TEXT not in PIPELINE_REGISTRY.get_supported_tasks():
+    PIPELINE_REGISTRY.register_pipeline(TEXT_TO_TEXT, TextToTextPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
