@@ -177,6 +177,7 @@ def edited(measurement: Measurement, *place: str, value: Any) -> Measurement:
 def test_translations_are_measured_again_without_their_references(runs: dict[str, Path]) -> None:
     """The sandbox gets no reference, the process that judges compares every score, and neither believes the folder."""
     measurement, done = measured_of(runs["bahdanau"])
+    measurement = edited(measurement, "training", "precision", value="bfloat16")  # also where the CPU has none
     sent = json.dumps(measurement.order)
     assert not any(pair.target in sent for pairs in measurement.items.values() for pair in pairs)
     honest = judge_measurement(done, measurement)
