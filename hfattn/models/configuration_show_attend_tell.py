@@ -23,7 +23,7 @@ def _auto_map() -> dict[str, str]:
 
 
 @strict
-class ShowAttendTellConfig(WholeConfig, RecurrentDecoderConfig):
+class ShowAttendTellConfig(RecurrentDecoderConfig, WholeConfig):
     """Configuration of an image captioner with visual attention (Xu et al. 2015).
 
     An encoder maps an image to annotations, one for each cell of a grid, and the decoder of ``BahdanauConfig`` attends
