@@ -14,6 +14,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from hfattn import BahdanauConfig, VaswaniConfig
 from hfattn.data import (
+    Documents,
     EncodedPairs,
     MixedExamples,
     Pair,
@@ -133,7 +134,9 @@ def encode(
 
 
 def drawn_pairs(examples: Any, drawn: Subset[Any], name: str) -> list[Pair]:
-    """Return the examples of a task that were drawn."""
+    """Return the examples of a task that were drawn; those of span corruption, which writes nothing, are empty."""
+    if isinstance(examples, Documents):  # of which each may be several examples
+        return [Pair("", "", name)] * len(drawn)
     items = as_pairs(examples, name).items
     return [items[i] for i in drawn.indices]
 
