@@ -155,7 +155,8 @@ function ofTokens(l, h) {
 function bounds(weight) {  // of the value that was rounded to this weight
   if (!record.parts || merging || weight === 0) return "";
   const { edges } = record.parts[place(layer, head)[0]];
-  const above = Math.max(1, edges.findIndex(edge => weight <= edge * (1 + 1e-6)));
+  const last = edges.length - 1, found = edges.findIndex(edge => weight <= edge * (1 + 1e-6));
+  const above = found < 0 ? last : Math.max(1, found);  // the largest weight may exceed the last edge by its rounding
   const digits = edges[above] < 0.01 ? 2 : 1, unit = 10 ** digits;
   const text = (round, edge) => (round(100 * edge * unit) / unit).toFixed(digits);
   return ` (${say.bounds(text(Math.floor, edges[above - 1]), text(Math.ceil, edges[above]))}\u202f%)`;
