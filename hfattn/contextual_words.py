@@ -11,6 +11,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import UserError
 from .loading import ModelLocation, load_model, load_tokenizer, max_positions
+from .pooling import pool
 from .text_search import read_sentences
 
 ROWS = 32  # sentences in a batch
@@ -66,8 +67,7 @@ def vectors_of_uses(
         mean = torch.stack(states).mean(0)  # (B, S, W)
         start, end = (torch.tensor([use[side] for use in batch])[:, None] for side in (1, 2))
         within = (places[..., 0] < end) & (places[..., 1] > start)  # (B, S)
-        weights = within.to(mean)[..., None]
-        found.append((mean * weights).sum(1) / weights.sum(1).clamp(min=1))
+        found.append(pool(mean, within.to(mean.device), "mean"))
     return torch.cat(found)
 
 

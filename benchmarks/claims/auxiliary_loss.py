@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from .claim import Claim, Measurement, Statement
-from .ulmfit import QUIET, ROOT, train
+from .recipe_runs import QUIET, ROOT, train
 
 RUNS = ROOT / "runs" / "claims" / "auxiliary_loss"
 WITH, WITHOUT = "λ = 0.5", "λ = 0"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from .claim import Claim, Measurement, Panel, Statement
-from .ulmfit import PARTS, QUIET, ROOT, train
+from .recipe_runs import QUIET, ROOT, train, wikitext2
 
 RUNS = ROOT / "runs" / "claims" / "elmo"
 GLOVE, BOTH, ALONE, MINILM = "GloVe", "GloVe + ELMo", "ELMo", "GloVe + MiniLM"
@@ -17,8 +17,7 @@ POINT = 0.01
 def language_model(data: Path) -> Path:
     """Return the run folder of the language model: WikiText-2, then the training reviews of IMDb."""
     first, second = RUNS / "wikitext2", RUNS / "imdb"
-    texts = {f"data.{part}": str(data / f"wikitext-2.{file}.txt") for part, file in PARTS.items()}
-    train("causal_lm", "wikitext2_bilm", {**QUIET, **texts}, first)
+    train("causal_lm", "wikitext2_bilm", {**QUIET, **wikitext2(data)}, first)
     own = {"data.dataset": str(data / "imdb.train.jsonl"), "model.name": str(first)}
     train("causal_lm", "imdb_bilm", {**QUIET, **own}, second)
     return second

@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 from .claim import Claim, Measurement, Panel, Statement
-from .ulmfit import QUIET, ROOT, train
+from .recipe_runs import QUIET, ROOT, train, wikitext2
 
 RUNS = ROOT / "runs" / "claims" / "text_to_text"
 POINT = 1.0  # of accuracy, correlation or exact match in percent, or of BLEU; a difference up to it counts as none
@@ -26,7 +26,6 @@ FILES = {
     "sick.dataset": "sick.txt",
     "relatedness.dataset": "sick.txt",
 }
-TEXT = {"dataset": "train", "validation": "valid", "test": "test"}  # parts of WikiText-2
 ONE, EACH = "one model", "a model for each task"
 PRETRAINED, EACH_PRETRAINED = "one model, pretrained", "a model for each task, pretrained"
 VARIANTS = (ONE, EACH, PRETRAINED, EACH_PRETRAINED)
@@ -42,9 +41,13 @@ def value_of(task: str) -> str:
 def pretrained(data: Path) -> Path:
     """Train with span corruption on WikiText-2, unless that is done, and return the folder of the run."""
     folder = RUNS / "spans"
-    texts = {f"data.tasks.spans.{part}": str(data / f"wikitext-2.{file}.txt") for part, file in TEXT.items()}
     more = [str(data / name) for name in sorted({*FILES.values()} - {"sst2.dev.tsv"})]
-    train("text_to_text", "wikitext2_spans", {**QUIET, **texts, "tokenizer.more_texts": more}, folder)
+    train(
+        "text_to_text",
+        "wikitext2_spans",
+        {**QUIET, **wikitext2(data, "data.tasks.spans"), "tokenizer.more_texts": more},
+        folder,
+    )
     return folder
 
 

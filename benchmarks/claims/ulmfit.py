@@ -1,18 +1,14 @@
 """What pretraining a recurrent language model gains with few labels (ULMFiT), and what its three techniques add."""
 
 import json
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from hfattn.yaml_values import override_words
-
 from .claim import Claim, Measurement, Panel, Statement
+from .recipe_runs import QUIET, ROOT, train, wikitext2
 
-ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "runs" / "claims" / "ulmfit"
 SIZES = (100, 500, 2500)  # labels, with every seed
 FROM_SCRATCH_TOO = 10_000  # labels of the classifier from scratch that 100 labels are compared with
@@ -35,7 +31,6 @@ WITHOUT: dict[str, dict[str, Any]] = {
 VARIANTS = (SCRATCH, NO_STAGE_2, STAGE_2, FULL, MINILM, SVM, *WITHOUT)
 # A classifier from scratch has no layers to protect.
 PLAIN = {"tuning.layer_decay": 1.0, "tuning.gradual_unfreezing": False}
-QUIET = {"training.report_to": "none", "training.save_total_limit": 1}
 LAST = {  # no checkpoint is chosen: a choice would need labels that a small training set does not have
     **QUIET,
     "training.load_best_model_at_end": False,
@@ -52,22 +47,6 @@ def error_at(labels: int) -> str:
 
 
 REDUCTION, COMPARED = "error / error from scratch, 2,500 labels", "error with 100 labels, from scratch with 10,000"
-
-
-def train(recipe: str, config: str, fields: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Train with the command of a recipe, unless the folder has a finished run, and return its results.
-
-    Raises:
-        CalledProcessError: the run failed; its log is beside its folder.
-    """
-    if not (out / "results.json").exists():
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = ROOT / "recipes" / recipe
-        command = [sys.executable, str(folder / "train.py"), "--config", str(folder / f"{config}.yaml"), "--resume"]
-        with out.with_name(f"{out.name}.log").open("w") as log:
-            words = ["--output_dir", str(out), *override_words(fields)]
-            subprocess.run([*command, *words], stdout=log, stderr=log, check=True)
-    return json.loads((out / "results.json").read_text())
 
 
 @cache
@@ -107,10 +86,9 @@ def subsets(data: Path, labels: int, seed: int) -> dict[str, Any]:
 def language_model(data: Path, stages: str) -> Path:
     """Return the folder of a language model after the stages "1", "2" or "1 + 2", or untrained ("0")."""
     folder = RUNS / f"language-model-{stages.replace(' + ', '-')}"
-    texts = {f"data.{part}": str(data / f"wikitext-2.{file}.txt") for part, file in PARTS.items()}
     own = {"data.dataset": str(data / "imdb.train.jsonl")}
     if stages == "1":
-        train("causal_lm", "wikitext2_ulmfit", {**QUIET, **texts}, folder)
+        train("causal_lm", "wikitext2_ulmfit", {**QUIET, **wikitext2(data)}, folder)
     elif stages == "1 + 2":
         train("causal_lm", "imdb_ulmfit_lm", {**QUIET, **own, "model.name": str(language_model(data, "1"))}, folder)
     elif stages == "2":  # as stage 1, on the texts of stage 2, for as many epochs as these are read there
@@ -129,7 +107,6 @@ def language_model(data: Path, stages: str) -> Path:
     return folder
 
 
-PARTS = {"dataset": "train", "validation": "valid", "test": "test"}
 STAGES = {SCRATCH: "0", NO_STAGE_2: "1", STAGE_2: "2"}  # the other variants: 1 + 2
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sacrebleu.metrics import BLEU, CHRF
 from sklearn.metrics import f1_score, mean_squared_error
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
@@ -15,7 +14,7 @@ from ..data.tasks import LIKELIHOOD
 from .checks import check_examples
 from .language_model import IGNORED, perplexity
 from .regression import correlations
-from .translation import decode_generated
+from .translation import corpus_scores, decode_generated
 
 NO_NUMBER = -1.0  # what an output that is no number counts as (in the authors' code)
 
@@ -67,11 +66,8 @@ def task_scores(
         }
     if metric == "exact_match":
         return {"exact_match": right}
-    scores: dict[str, Any] = {"signatures": {}}
-    for name, of_corpus in (("bleu", BLEU()), ("chrf", CHRF())):
-        scores[name] = of_corpus.corpus_score(outputs, [references]).score
-        scores["signatures"][name] = str(of_corpus.get_signature())
-    return {**scores, "exact_match": right}
+    scores, signatures = corpus_scores(outputs, [references])
+    return {"signatures": signatures, **scores, "exact_match": right}
 
 
 def main_score(metric: str, scores: Mapping[str, Any]) -> float:

@@ -4,7 +4,7 @@ BLEU is defined by Papineni et al. 2002, chrF by Popović 2015. Scores are compa
 signature, which describes their computation (Post 2018, "A Call for Clarity in Reporting BLEU Scores").
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -85,6 +85,21 @@ def bleu_by_length(
     return rows
 
 
+def corpus_scores(
+    predictions: Sequence[str], columns: Sequence[Sequence[str]], metrics: Mapping[str, Any] | None = None
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the scores of predictions by sacreBLEU, from 0 to 100, and their signatures.
+
+    Args:
+        predictions: (n,) texts.
+        columns: the references, a list (n,) for each of the references that a prediction has.
+        metrics: the metrics, by name; by default "bleu" and "chrf".
+    """
+    metrics = {"bleu": BLEU(), "chrf": CHRF()} if metrics is None else metrics
+    scores = {name: metric.corpus_score(predictions, columns).score for name, metric in metrics.items()}
+    return scores, {name: str(metric.get_signature()) for name, metric in metrics.items()}
+
+
 def translation_report(sources: Sequence[str], predictions: Sequence[str], references: References) -> dict[str, Any]:
     """Score the translations of a finished system.
 
@@ -103,11 +118,9 @@ def translation_report(sources: Sequence[str], predictions: Sequence[str], refer
     """
     check_examples(sources=sources, predictions=predictions, references=references)
     columns = _columns(references)
-    report: dict[str, Any] = {}
-    signatures = {}
-    for name, metric in (("bleu", BLEU()), ("bleu_lowercase", BLEU(lowercase=True)), ("chrf", CHRF())):
-        report[name] = metric.corpus_score(predictions, columns).score
-        signatures[name] = str(metric.get_signature())
+    metrics = {"bleu": BLEU(), "bleu_lowercase": BLEU(lowercase=True), "chrf": CHRF()}
+    scores, signatures = corpus_scores(predictions, columns, metrics)
+    report: dict[str, Any] = {**scores}
     resampled = BLEU().corpus_score(predictions, columns, n_bootstrap=RESAMPLES)
     report["bleu_interval"] = [max(0.0, resampled._mean - resampled._ci), min(100.0, resampled._mean + resampled._ci)]
     correct = [one in several for one, several in zip(predictions, reference_lists(references), strict=True)]
@@ -172,8 +185,7 @@ class TranslationScores:
         if generated:
             pairs = zip(self.texts, self.references, strict=True)
             scores["exact_match"] = sum(text == reference for text, reference in pairs) / self.pairs
-            for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
-                scores[name] = metric.corpus_score(self.texts, [self.references]).score
-                self.signatures[name] = str(metric.get_signature())
+            found, self.signatures = corpus_scores(self.texts, [self.references])
+            scores |= found
         self._reset()
         return scores
