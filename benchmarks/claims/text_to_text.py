@@ -94,7 +94,7 @@ CLAIM = Claim(
     "match). *A model for each task* has the same layers, at most as many subwords, and reads as many examples of its "
     "task as the one model does (`--data.only [sst2]`), so all of them together have the budget of the one. "
     "*Pretrained* models start from span corruption on WikiText-2 (`wikitext2_spans`), which is done once. Scores are "
-    "in percent; an output that is no label is wrong.",
+    "in percent; an output that is not a label is wrong.",
     VARIANTS,
     measure,
     (

@@ -16,7 +16,7 @@ from .language_model import IGNORED, perplexity
 from .regression import correlations
 from .translation import corpus_scores, decode_generated
 
-NO_NUMBER = -1.0  # what an output that is no number counts as (in the authors' code)
+NO_NUMBER = -1.0  # what an output that is not a number counts as (in the authors' code)
 
 
 def number_of(text: str) -> float | None:
@@ -40,8 +40,8 @@ def task_scores(
 
     Returns:
         For "accuracy": ``accuracy``, the share of outputs that are the right label, macro ``f1`` over the labels, and
-        ``invalid``, the share of outputs that are no label. For "spearman": ``spearman`` and ``pearson`` of the
-        numbers, ``mean_squared_error``, and ``invalid``; an output that is no number counts as -1. For "bleu":
+        ``invalid``, the share of outputs that are not a label. For "spearman": ``spearman`` and ``pearson`` of the
+        numbers, ``mean_squared_error``, and ``invalid``; an output that is not a number counts as -1. For "bleu":
         ``bleu``, ``chrf`` and their ``signatures``. For the last two, ``exact_match``.
 
     Raises:

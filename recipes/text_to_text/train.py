@@ -110,7 +110,7 @@ def learn_tokenizer(config: Config, pairs: list[Pair]) -> PreTrainedTokenizerBas
     texts = vocabulary_texts(config, (text for pair in pairs for text in (pair.source, pair.target) if text))
     for file in config.tokenizer.more_texts:
         if (path := local_file(file)) is None:
-            raise UserError(f"tokenizer.more_texts names {file!r}, and there is no such file; correct it.")
+            raise UserError(f"tokenizer.more_texts names {file!r}, which is not a file; write the path of a text file.")
         texts += [line for _, line in read_lines(path)]
     tokenizer = build_tokenizer(config.tokenizer, texts, ends=True)
     sentinels = [SENTINEL.format(number) for number in range(config.tokenizer.sentinels or 0)]
