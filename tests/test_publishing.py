@@ -23,7 +23,7 @@ from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entri
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tiny_models import tiny_captioner, tiny_sentence_encoder, with_tiny_models
+from tiny_models import TEXTS, tiny_captioner, tiny_language_model, tiny_sentence_encoder, with_tiny_models
 from typer.testing import CliRunner
 
 from hfattn.clean_process import MEASURED
@@ -851,7 +851,8 @@ def test_every_command_has_an_example_that_runs(
     (tmp_path / "questions.txt").write_text(": family\nman woman king queen\n")
     tiny_captioner(tmp_path / "runs" / "captions")
     tiny_sentence_encoder(tmp_path / "runs" / "sentences")
-    (tmp_path / "sentences.txt").write_text("The little dog was happy.\nWho wrote the book?\n")
+    tiny_language_model(tmp_path / "runs" / "causal_lm-wikitext2_bilm", TEXTS, both=True)
+    (tmp_path / "sentences.txt").write_text("The little dog was happy.\nWho wrote the book?\nYou were right.\n")
     (tmp_path / "photos").mkdir()
     for image in ("picture.png", "photos/flower.png"):
         Image.new("RGB", (16, 16), "red").save(tmp_path / image)
