@@ -63,7 +63,9 @@ class ModelTester:
         shape = (self.batch_size, self.seq_length)
         inputs = dict(self.extra_inputs)
         prefixes = ["", "decoder_"] if config.is_encoder_decoder else [""]
-        for prefix in prefixes[1:] if "pixel_values" in inputs else prefixes:
+        if config.is_encoder_decoder and "pixel_values" in inputs:
+            prefixes.remove("")  # the source is an image
+        for prefix in prefixes:
             inputs[f"{prefix}input_ids"] = common.ids_tensor(shape, self.vocab_size)
             inputs[f"{prefix}attention_mask"] = common.random_attention_mask(shape)
         return config, inputs

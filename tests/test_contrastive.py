@@ -131,9 +131,30 @@ def test_features_stand_for_what_a_tower_has_read() -> None:
     torch.testing.assert_close(whole.logits_per_image, math.exp(2.6592) * cosines - 10)
     kept = model(text_features=model.text_features(ids), image_features=model.image_features(pixels))
     torch.testing.assert_close(kept.logits_per_text, whole.logits_per_text)
-    assert model(input_ids=ids).keys() == {"text_embeds"}
+    assert model(input_ids=ids).keys() == {"text_embeds", "text_model_output"}
     projected = model.get_image_features(pixels).pooler_output
     torch.testing.assert_close(torch.nn.functional.normalize(projected, dim=-1), whole.image_embeds)
+
+
+@pytest.mark.parametrize("fields", [{}, {"text_pooling": "pooler"}, *OWN_TOWERS.values()])
+def test_the_outputs_of_the_towers_are_returned(fields: dict[str, Any]) -> None:
+    model = dual_encoder(**fields).eval()
+    model.set_attn_implementation("eager")
+    ids, pixels = torch.randint(1, 30, (3, 5)), torch.randn(2, 3, 8, 8)
+    asked = {"output_hidden_states": True, "output_attentions": True}
+    found = model(input_ids=ids, pixel_values=pixels, **asked)
+    projected = model.get_text_features(ids, **asked), model.get_image_features(pixels, **asked)
+    towers = model.text_model(input_ids=ids, **asked), model.vision_model(pixel_values=pixels, **asked)
+    for outputs, features, tower in zip(
+        (found.text_model_output, found.vision_model_output), projected, towers, strict=True
+    ):
+        for each in (outputs, features):
+            torch.testing.assert_close(each.last_hidden_state, tower.last_hidden_state)
+            torch.testing.assert_close(each.hidden_states, tower.hidden_states)
+            torch.testing.assert_close(each.attentions, tower.get("attentions"))
+    as_tuple = model(input_ids=ids, pixel_values=pixels, return_dict=False)
+    torch.testing.assert_close(as_tuple[0], found.text_embeds)
+    assert isinstance(as_tuple[-1], tuple)
 
 
 @pytest.mark.parametrize("towers", OWN_TOWERS.values(), ids=OWN_TOWERS)

@@ -27,12 +27,19 @@ class DualEncoderOutput(ModelOutput):
         image_embeds: (N, D) embeddings of the images, of length 1.
         logits_per_image: (N, M) similarities exp(t) I · T + b.
         logits_per_text: (M, N), the same transposed.
+        text_model_output: outputs of the text tower.
+        vision_model_output: outputs of the image tower.
     """
 
     text_embeds: torch.Tensor | None = None
     image_embeds: torch.Tensor | None = None
     logits_per_image: torch.Tensor | None = None
     logits_per_text: torch.Tensor | None = None
+    text_model_output: BaseModelOutputWithPooling | None = None
+    vision_model_output: BaseModelOutputWithPooling | None = None
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        return tuple(each.to_tuple() if isinstance(each, ModelOutput) else each for each in self.values())
 
 
 def text_projection(config: DualEncoderConfig) -> nn.Module:
@@ -97,26 +104,60 @@ class DualEncoderModel(PreTrainedModel):
         kept = attention_mask[..., None].to(hidden_states.dtype)
         return (hidden_states * kept).sum(1) / kept.sum(1).clamp(min=1)
 
-    def text_features(
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the embeddings of the text tower."""
+        return self.text_model.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.text_model.set_input_embeddings(value)
+
+    def read_texts(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
-    ) -> torch.Tensor:
-        """Return what the projection of texts (M, S) reads: the pooled outputs of the text tower."""
-        outputs = self.text_model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+    ) -> BaseModelOutputWithPooling:
+        """Return the outputs of the text tower for texts (M, S), pooled as ``config.text_pooling`` says."""
+        outputs = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         if self.config.text_pooling == "pooler":
-            return outputs.pooler_output
-        return self.pool_text(outputs.last_hidden_state, attention_mask)
+            return outputs
+        return BaseModelOutputWithPooling(
+            last_hidden_state=outputs.last_hidden_state,
+            pooler_output=self.pool_text(outputs.last_hidden_state, attention_mask),
+            hidden_states=outputs.get("hidden_states"),
+            attentions=outputs.get("attentions"),
+        )
+
+    def read_images(self, pixel_values: torch.Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
+        """Return the outputs of the image tower."""
+        outputs = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
+        outputs.pooler_output = outputs.pooler_output.flatten(1)
+        return outputs
+
+    def text_features(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return what the projection of texts (M, S) reads: the pooled outputs of the text tower."""
+        return self.read_texts(*args, **kwargs).pooler_output
 
     def image_features(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Return what the projection of images reads: the pooled outputs of the image tower."""
-        return self.vision_model(pixel_values=pixel_values).pooler_output.flatten(1)
+        return self.read_images(pixel_values).pooler_output
 
+    @can_return_tuple
     def get_text_features(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPooling:
-        """Return the projected embeddings (M, D) of texts as ``pooler_output``; their length is not 1."""
-        return BaseModelOutputWithPooling(pooler_output=self.text_projection(self.text_features(*args, **kwargs)))
+        """Return the outputs of the text tower, with projected embeddings (M, D) as ``pooler_output``.
 
-    def get_image_features(self, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Return the projected embeddings (N, D) of images as ``pooler_output``; their length is not 1."""
-        return BaseModelOutputWithPooling(pooler_output=self.visual_projection(self.image_features(pixel_values)))
+        Their length is not 1.
+        """
+        outputs = self.read_texts(*args, **kwargs)
+        outputs.pooler_output = self.text_projection(outputs.pooler_output)
+        return outputs
+
+    @can_return_tuple
+    def get_image_features(self, pixel_values: torch.Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
+        """Return the outputs of the image tower, with projected embeddings (N, D) as ``pooler_output``.
+
+        Their length is not 1.
+        """
+        outputs = self.read_images(pixel_values, **kwargs)
+        outputs.pooler_output = self.visual_projection(outputs.pooler_output)
+        return outputs
 
     @can_return_tuple
     def forward(
@@ -127,6 +168,8 @@ class DualEncoderModel(PreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         text_features: torch.Tensor | None = None,
         image_features: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> DualEncoderOutput:
         """Embed images, texts, or both, and compare all images with all texts.
 
@@ -137,12 +180,19 @@ class DualEncoderModel(PreTrainedModel):
             token_type_ids: (M, S), for a text tower that reads them.
             text_features: (M, width), instead of ``input_ids``: what ``text_features`` returned.
             image_features: (N, width), instead of ``pixel_values``: what ``image_features`` returned.
+            output_attentions, output_hidden_states: return those of the towers, in ``text_model_output`` and
+                ``vision_model_output``; default the fields of the configuration.
         """
+        asked = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        texts = images = None
         if input_ids is not None:
             types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-            text_features = self.text_features(input_ids, attention_mask, **types)
+            texts = self.read_texts(input_ids, attention_mask, **types, **asked)
+            text_features = texts.pooler_output
         if pixel_values is not None:
-            image_features = self.image_features(pixel_values)
+            images = self.read_images(pixel_values, **asked)
+            image_features = images.pooler_output
         text_embeds = image_embeds = logits = None
         if text_features is not None:
             text_embeds = functional.normalize(self.text_projection(text_features), dim=-1)
@@ -156,6 +206,8 @@ class DualEncoderModel(PreTrainedModel):
             image_embeds=image_embeds,
             logits_per_image=logits,
             logits_per_text=None if logits is None else logits.T,
+            text_model_output=texts,
+            vision_model_output=images,
         )
 
 
