@@ -64,14 +64,19 @@ def draw(name: str, claim: Claim, records: Path, folder: Path) -> None:
     if not entries:
         return
     figure = Figure(figsize=(4.5 * len(claim.panels) + 1, 3.8), layout="constrained")
+    handles: dict[str, Any] = {}
     for axes, panel in zip(figure.subplots(1, len(claim.panels), squeeze=False)[0], claim.panels, strict=True):
         for number, variant in enumerate(claim.variants):
             _curve(axes, panel, variant, f"C{number}", [each for each in entries if each["variant"] == variant])
         axes.set(xlabel=panel.x, ylabel=panel.y, xscale="log" if panel.log_x else "linear")
         axes.set_yscale("log" if panel.log_y else "linear")
         axes.grid(alpha=0.25)
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(claim.panels), frameon=False)
+        if not panel.log_x and all(x.is_integer() for line in axes.get_lines() for x in line.get_xdata()):
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        handles.update({line.get_label(): line for line in axes.get_lines()})
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=2 * len(claim.panels), frameon=False
+    )
     figure.savefig(folder / f"claims-{name}.png", dpi=110, metadata={"Software": None})
 
 
