@@ -24,9 +24,11 @@ from hfattn.exchange.from_torch import DECODER, ENCODER, GENERATOR
 from hfattn.exchange.names import to_theirs
 from hfattn.exchange.vaswani import transformer_rows
 from hfattn.models.modeling_vaswani import sinusoidal_positions
+from hfattn.training import nats_for_logits
 
 PAIRS, TOKENS = 64, 32
 MARIAN, SDPA, EAGER, TORCH = "Marian, sdpa", "hfattn, sdpa", "hfattn, eager", "nn.Transformer"
+CHUNKED = "hfattn, sdpa, loss in chunks"
 
 
 class TorchTranslator(nn.Module):
@@ -67,20 +69,39 @@ class TorchTranslator(nn.Module):
         return nn.functional.cross_entropy(self.generator(states).flatten(0, 1), labels.flatten())
 
 
+class ChunkedTranslator(nn.Module):
+    """A translator whose loss is computed without its logits, as ``ReliableTrainer`` does."""
+
+    def __init__(self, model: VaswaniForConditionalGeneration) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        written = self.model.prepare_decoder_input_ids_from_labels(labels)
+        with nats_for_logits(self.model.lm_head, labels):
+            nats: torch.Tensor = self.model(input_ids, decoder_input_ids=written, use_cache=False).logits
+        return nats / labels.numel()
+
+
 def models(device: torch.device) -> dict[str, nn.Module]:
     """Return the models by the names of the rows."""
     ours = transformer_model()
     eager = deepcopy(ours)
     eager.set_attn_implementation("eager")
     found: dict[str, nn.Module] = {
-        MARIAN: marian_of(ours), SDPA: ours, EAGER: eager, TORCH: TorchTranslator(ours)
-    }  # fmt: skip
+        MARIAN: marian_of(ours),
+        CHUNKED: ChunkedTranslator(deepcopy(ours)),
+        SDPA: ours,
+        EAGER: eager,
+        TORCH: TorchTranslator(ours),
+    }
     return {row: model.to(device) for row, model in found.items()}
 
 
 def loss_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    output = model(**batch) if isinstance(model, TorchTranslator) else model(**batch, use_cache=False).loss
-    return output
+    returns_loss = isinstance(model, ChunkedTranslator | TorchTranslator)
+    loss: torch.Tensor = model(**batch) if returns_loss else model(**batch, use_cache=False).loss
+    return loss
 
 
 def trained(model: nn.Module, batch: dict[str, torch.Tensor]) -> Callable[[], None]:
