@@ -3,9 +3,10 @@
     python -m benchmarks train_transformer [--threads 1] [--device cpu] [--rounds 5] [--write]
 
 The translator is that of ``python -m benchmarks generation``, in float32: width 256, 3 + 3 layers, 8 heads and 8,000
-tokens, one matrix for both embeddings and the output layer, and dropout 0.1 of the embeddings and of each sub-layer. One
-row of hfattn has the loss in chunks (docs/speed.md), as in the recipes on a CPU, and the others have all logits. A step reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its gradient, and AdamW. Before it is
-timed, the losses and the norms of the gradients of all rows are compared, without dropout. ``--write`` writes
+tokens, one matrix for both embeddings and the output layer, and dropout 0.1 of the embeddings and of each sub-layer.
+One row of hfattn has the loss in chunks, as the recipes on a CPU (docs/speed.md); the others have all logits. A step
+reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its gradient, and AdamW. Before it is timed,
+the losses and the norms of the gradients of all rows are compared, without dropout. ``--write`` writes
 docs/records/train_transformer.json and the table of docs/speed.md.
 """
 
