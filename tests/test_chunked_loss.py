@@ -181,7 +181,8 @@ def test_a_penalty_is_added(tmp_path: Path) -> None:
         trainer = ReliableTrainer(model.train(), arguments(tmp_path), compute_loss_func=token_loss)
         assert trainer.why_not_chunked() is None
         losses.append(trainer.compute_loss(model, {"input_ids": IDS[:, :-1], "labels": IDS}).item())
-    added = model.model.decoder.layers[0].self_attn.lengths.mean().item() * 0.5
+    attention: Any = model.model.decoder.layers[0].self_attn
+    added = attention.lengths.mean().item() * 0.5
     assert losses[0] - losses[1] == pytest.approx(added, rel=1e-4)
 
 
