@@ -3,9 +3,10 @@
     python -m benchmarks train_transformer [--threads 1] [--device cpu] [--rounds 5] [--write]
 
 The translator is that of ``python -m benchmarks generation``, in float32: width 256, 3 + 3 layers, 8 heads and 8,000
-tokens, one matrix for both embeddings and the output layer, and dropout 0.1 of the embeddings and of each sub-layer. A
-step reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its gradient, and AdamW. Before it is
-timed, the losses and the norms of the gradients of all rows are compared, without dropout. ``--write`` writes
+tokens, one matrix for both embeddings and the output layer, and dropout 0.1 of the embeddings and of each sub-layer.
+One row of hfattn has the loss in chunks, as the recipes on a CPU (docs/speed.md); the others have all logits. A step
+reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its gradient, and AdamW. Before it is timed,
+the losses and the norms of the gradients of all rows are compared, without dropout. ``--write`` writes
 docs/records/train_transformer.json and the table of docs/speed.md.
 """
 
@@ -24,9 +25,11 @@ from hfattn.exchange.from_torch import DECODER, ENCODER, GENERATOR
 from hfattn.exchange.names import to_theirs
 from hfattn.exchange.vaswani import transformer_rows
 from hfattn.models.modeling_vaswani import sinusoidal_positions
+from hfattn.training import nats_for_logits
 
 PAIRS, TOKENS = 64, 32
 MARIAN, SDPA, EAGER, TORCH = "Marian, sdpa", "hfattn, sdpa", "hfattn, eager", "nn.Transformer"
+CHUNKED = "hfattn, sdpa, loss in chunks"
 
 
 class TorchTranslator(nn.Module):
@@ -67,20 +70,39 @@ class TorchTranslator(nn.Module):
         return nn.functional.cross_entropy(self.generator(states).flatten(0, 1), labels.flatten())
 
 
+class ChunkedTranslator(nn.Module):
+    """A translator whose loss is computed without its logits, as ``ReliableTrainer`` does."""
+
+    def __init__(self, model: VaswaniForConditionalGeneration) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        written = self.model.prepare_decoder_input_ids_from_labels(labels)
+        with nats_for_logits(self.model.lm_head, labels):
+            nats: torch.Tensor = self.model(input_ids, decoder_input_ids=written, use_cache=False).logits
+        return nats / labels.numel()
+
+
 def models(device: torch.device) -> dict[str, nn.Module]:
     """Return the models by the names of the rows."""
     ours = transformer_model()
     eager = deepcopy(ours)
     eager.set_attn_implementation("eager")
     found: dict[str, nn.Module] = {
-        MARIAN: marian_of(ours), SDPA: ours, EAGER: eager, TORCH: TorchTranslator(ours)
-    }  # fmt: skip
+        MARIAN: marian_of(ours),
+        CHUNKED: ChunkedTranslator(deepcopy(ours)),
+        SDPA: ours,
+        EAGER: eager,
+        TORCH: TorchTranslator(ours),
+    }
     return {row: model.to(device) for row, model in found.items()}
 
 
 def loss_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    output = model(**batch) if isinstance(model, TorchTranslator) else model(**batch, use_cache=False).loss
-    return output
+    returns_loss = isinstance(model, ChunkedTranslator | TorchTranslator)
+    loss: torch.Tensor = model(**batch) if returns_loss else model(**batch, use_cache=False).loss
+    return loss
 
 
 def trained(model: nn.Module, batch: dict[str, torch.Tensor]) -> Callable[[], None]:

@@ -17,6 +17,10 @@ def doctor() -> None:
     print(f"{'hfattn':20}{version('hfattn')}")
     print(f"{'accelerator':20}{_accelerator()}")
     print(f"{'generation':20}in lean steps where a model can; model.why_not_fast() says why not (docs/speed.md)")
+    print(
+        f"{'training':20}loss in chunks on a CPU where it can be; trainer.why_not_chunked() says why not "
+        "(docs/speed.md)"
+    )
     wanting: dict[str, list[str]] = {}
     for line in requires("hfattn") or []:
         requirement = Requirement(line)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .callbacks import *  # noqa: F403
     from .captioner_config import *  # noqa: F403
     from .captioning import *  # noqa: F403
+    from .chunked_loss import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
     from .contextual import *  # noqa: F403
@@ -49,6 +50,7 @@ _MODULES = {
     "callbacks": ("SampleCallback", "TranslationCallback"),
     "captioner_config": ("CaptionerConfig", "own_captioner_config"),
     "captioning": ("CaptionTrainer", "build_captioner", "captioner_processor", "features_of_images"),
+    "chunked_loss": ("nats_for_logits", "summed_nats"),
     "command": ("RecipeCommand", "parse_command", "restoring"),
     "config": ("family_config", "first_changed", "load_config", "model_config"),
     "dino": (

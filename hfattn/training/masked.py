@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ..models.penalties import penalized
+from .chunked_loss import nats_for_logits
 from .trainer import ReliableTrainer
 
 
@@ -25,6 +26,9 @@ class MaskedTrainer(ReliableTrainer):
         rows = sum(len(batch["labels"]) for batch in batch_samples)
         return self.accelerator.reduce(torch.tensor([masked, rows], device=device), "sum")
 
+    def _smoothing(self) -> float:
+        return float(self.args.label_smoothing_factor)
+
     def compute_loss(
         self,
         model: Any,
@@ -36,11 +40,16 @@ class MaskedTrainer(ReliableTrainer):
         masked, rows = num_items_in_batch.clamp(min=1)
         inputs = dict(inputs)
         labels, relations = inputs.pop("labels"), inputs.pop("next_sentence_label", None)
-        outputs = model(**inputs)
-        chosen = labels.ne(-100)
-        smoothing = self.args.label_smoothing_factor
-        loss = cross_entropy(outputs[0][chosen].float(), labels[chosen], reduction="sum", label_smoothing=smoothing)
-        loss = penalized(model, loss / masked, chosen.sum() / masked)
+        chosen, smoothing = labels.ne(-100), self._smoothing()
+        if model.training and self.why_not_chunked() is None:
+            with nats_for_logits(self.model.get_output_embeddings(), labels, smoothing):
+                outputs = model(**inputs)
+            nats = outputs[0]
+        else:
+            outputs = model(**inputs)
+            logits = outputs[0][chosen].float()
+            nats = cross_entropy(logits, labels[chosen], reduction="sum", label_smoothing=smoothing)
+        loss = penalized(model, nats / masked, chosen.sum() / masked)
         if relations is not None:
             loss = loss + cross_entropy(outputs[1].float(), relations, reduction="sum") / rows
         loss = loss * self.accelerator.num_processes  # gradients are averaged over processes

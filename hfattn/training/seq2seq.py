@@ -148,6 +148,9 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
             # The model's own loss is over its whole vocabulary.
             self.compute_loss_func = partial(token_loss, label_smoothing=self.args.label_smoothing_factor)
 
+    def why_not_chunked(self) -> str | None:
+        return super().why_not_chunked() if self.args.sampled_softmax is None else "the softmax is sampled"
+
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:

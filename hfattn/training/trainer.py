@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from accelerate.utils import parse_flag_from_env
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch import nn
 from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
@@ -33,13 +35,19 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from ..data import PermutationSampler, TokenBatches, padding_share
 from ..errors import NonFiniteError, UserError
 from ..files import writing
+from ..metrics.language_model import IGNORED, token_loss
+from ..models.fast_generation import unhooked
 from ..models.penalties import penalized
 from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
 from .averaging import MovingAverage, mean_weights
+from .chunked_loss import nats_for_logits
 from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
 from .training_config import AveragingConfig
+
+# Types of models whose logits are what their output layer returns.
+_WITH_PLAIN_LOGITS = ("bahdanau", "vaswani")
 
 
 def complete_checkpoints(directory: str | Path) -> list[Path]:
@@ -130,6 +138,8 @@ class ReliableTrainer(Trainer):
       compute it without the trainer.
     - If enabled, an exponential moving average replaces the weights in evaluation, in the choice of the best
       checkpoint, in the saved weights and in the final model. A checkpoint also contains the raw weights.
+    - The loss of translators and language models is computed in chunks of positions where ``why_not_chunked`` names no
+      reason against it. The outputs of a training step then have no logits.
 
     Args:
         schedule: the section ``schedule``; without ``name``, the training arguments define the learning rate.
@@ -140,10 +150,15 @@ class ReliableTrainer(Trainer):
         early_stopping_patience: number of evaluations without improvement after which training stops; by default,
             training does not stop early.
 
+    Attributes:
+        chunked_loss: whether the loss may be computed in chunks; False turns that off.
+
     Raises:
         UserError: averaging is combined with sharded weights, or sharding is requested on a CPU or for an
             encoder-decoder with shared embeddings.
     """
+
+    chunked_loss = True
 
     def __init__(
         self,
@@ -195,7 +210,9 @@ class ReliableTrainer(Trainer):
                 "or launch with recipes/accelerate/ddp.yaml."
             )
 
-    def mean_over_step(self, total: torch.Tensor, examples: int, num_items_in_batch: Any) -> torch.Tensor:
+    def mean_over_step(
+        self, total: torch.Tensor, examples: int | torch.Tensor, num_items_in_batch: Any
+    ) -> torch.Tensor:
         """Return what a batch contributes to the mean loss over all examples of an optimizer step.
 
         Args:
@@ -463,13 +480,53 @@ class ReliableTrainer(Trainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Add the penalties of a model to a loss that the model does not compute itself."""
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if self.compute_loss_func is not None or self.label_smoother is not None:
+        """Compute the loss, in chunks if possible, and add the penalties of the model if it does not do so itself."""
+        is_chunked = model.training and self.why_not_chunked() is None
+        compute = self._loss_in_chunks if is_chunked else partial(super().compute_loss, return_outputs=True)
+        loss, outputs = compute(model, inputs, num_items_in_batch=num_items_in_batch)
+        if is_chunked or self.compute_loss_func is not None or self.label_smoother is not None:
             # Trainer divides the mean over a batch by the number of accumulated batches, but not a share of the step.
             batches = 1 if num_items_in_batch is None else self.args.gradient_accumulation_steps
             loss = penalized(model, loss, 1 / batches)
         return (loss, outputs) if return_outputs else loss
+
+    def why_not_chunked(self) -> str | None:
+        """Return why the loss of training is not computed in chunks (``summed_nats``), in a few words, or None."""
+        model, arguments = self.model, self.args
+        if not self.chunked_loss:
+            return "chunked_loss is False"
+        if arguments.device.type != "cpu":
+            return "training is not on a CPU"
+        if arguments.torch_compile:
+            return "the model is compiled"
+        if self.is_deepspeed_enabled:
+            return "the weights are sharded"
+        if not isinstance(model, PreTrainedModel) or model.config.model_type not in _WITH_PLAIN_LOGITS:
+            return "the model is not one of vaswani or bahdanau"
+        head = model.get_output_embeddings()
+        if type(head) is not nn.Linear or not unhooked(head):
+            return "the model has no output layer over a vocabulary, or one that was replaced or has hooks"
+        return "the loss is another one than cross-entropy of labels" if self._smoothing() is None else None
+
+    def _smoothing(self) -> float | None:
+        """Return the label smoothing of a loss that is the cross-entropy of labels aligned with logits, or None."""
+        given = self.compute_loss_func
+        if given is None:  # the labels of other models are shifted
+            return float(self.args.label_smoothing_factor) if self.model.config.is_encoder_decoder else None
+        function, options = (given.func, given.keywords) if isinstance(given, partial) else (given, {})
+        return float(options.get("label_smoothing", 0.0)) if function is token_loss else None
+
+    def _loss_in_chunks(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any) -> tuple[torch.Tensor, Any]:
+        inputs = {"use_cache": False, **inputs}
+        labels = inputs.pop("labels")
+        if self.model.config.is_encoder_decoder and "decoder_input_ids" not in inputs:
+            inputs["decoder_input_ids"] = self.model.prepare_decoder_input_ids_from_labels(labels)
+        read = inputs.get("decoder_input_ids", inputs["input_ids"])
+        labels = labels[:, -read.shape[1] :]  # as in ``token_loss``
+        with nats_for_logits(self.model.get_output_embeddings(), labels, self._smoothing() or 0.0):
+            outputs = model(**inputs)
+        number = labels.ne(IGNORED).sum()
+        return self.mean_over_step(outputs["logits"], number, num_items_in_batch), outputs
 
     def _not_finite(self, what: str, step: int) -> NonFiniteError:
         self._close()

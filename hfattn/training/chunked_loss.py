@@ -1,0 +1,115 @@
+"""The cross-entropy of an output layer, computed in chunks of positions, so that all logits are never in memory.
+
+Shapes: N positions, H width of the states, V size of the vocabulary.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from ..metrics.language_model import IGNORED
+from ..models.score_kernels import full_precision, widen
+
+CHUNK_ELEMENTS = 2**21  # logits of a chunk; 8 MB in float32
+_FEWEST_ROWS = 64  # a product of fewer rows is slow
+
+
+class _SummedNats(torch.autograd.Function):
+    """The sum of -Σ_v q_v log p_v over positions, chunk by chunk; q is the label, smoothed.
+
+    With p = softmax(z), the gradient of z is p - q, which the forward pass computes while a chunk is in memory, and
+    with it the gradients of states, weight and bias. So there are three products in all, as without chunks.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        labels: torch.Tensor,
+        smoothing: float,
+    ) -> torch.Tensor:
+        size = len(weight)
+        nats = widen(states.new_zeros(()))
+        d_states, d_weight = torch.empty_like(states), widen(torch.zeros_like(weight))
+        d_bias = None if bias is None else widen(torch.zeros_like(bias))
+        rows = max(CHUNK_ELEMENTS // size, _FEWEST_ROWS)
+        chunks = zip(states.split(rows), labels[:, None].split(rows), d_states.split(rows), strict=True)
+        with full_precision(states):
+            for read, right, d_read in chunks:
+                logits = widen(linear(read, weight, bias))  # (n, V)
+                expected = (1 - smoothing) * logits.gather(1, right)  # Σ_v q_v z_v
+                if smoothing:
+                    expected += smoothing * logits.mean(1, keepdim=True)
+                largest = logits.amax(1, keepdim=True)
+                probabilities = logits.sub_(largest).exp_()
+                total = probabilities.sum(1, keepdim=True)
+                nats += (total.log() + largest - expected).sum()
+                slopes = probabilities.div_(total)
+                if smoothing:
+                    slopes -= smoothing / size
+                slopes.scatter_add_(1, right, torch.full_like(expected, smoothing - 1))
+                if d_bias is not None:
+                    d_bias += slopes.sum(0)
+                slopes = slopes.to(weight.dtype)
+                torch.mm(slopes, weight, out=d_read)
+                if d_weight.dtype == read.dtype:
+                    d_weight.addmm_(slopes.t(), read)
+                else:
+                    d_weight += slopes.t() @ read
+        ctx.save_for_backward(d_states, d_weight.to(weight.dtype), None if d_bias is None else d_bias.to(weight.dtype))
+        return nats
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return *(None if each is None else each * gradient for each in ctx.saved_tensors), None, None
+
+
+def summed_nats(
+    states: torch.Tensor, head: nn.Linear, labels: torch.Tensor, label_smoothing: float = 0.0
+) -> torch.Tensor:
+    """Return the cross-entropy of the labels, in nats, summed over all positions that have one.
+
+    It is that of ``torch.nn.functional.cross_entropy(head(states), labels, reduction="sum")`` without the logits of all
+    positions, and positions without a label cost nothing. Under autocast, the products are in its precision and the
+    softmax in float32. Not differentiable twice.
+
+    Args:
+        states: (..., H), what the output layer reads.
+        head: the output layer.
+        labels: (...), -100 at positions without a label.
+        label_smoothing: part of the probability that is distributed evenly over all V classes.
+
+    Returns:
+        A number, in float32 or float64.
+    """
+    kind, has_label = states.device.type, labels != IGNORED
+    operands = (states[has_label], head.weight, head.bias)
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        operands = tuple(None if each is None else each.to(dtype) for each in operands)  # type: ignore[assignment]
+    nats: torch.Tensor = _SummedNats.apply(*operands, labels[has_label], label_smoothing)
+    return nats
+
+
+@contextmanager
+def nats_for_logits(head: nn.Linear, labels: torch.Tensor, label_smoothing: float = 0.0) -> Iterator[None]:
+    """Make an output layer return ``summed_nats`` instead of logits.
+
+    They are computed within the forward pass of the model, where DDP looks for the parameters that a loss depends on.
+    """
+
+    def forward(states: torch.Tensor) -> torch.Tensor:
+        return summed_nats(states, head, labels, label_smoothing)
+
+    head.forward = forward  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        del head.forward

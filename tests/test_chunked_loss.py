@@ -1,0 +1,224 @@
+"""The loss in chunks: its values and gradients are those of the logits, and when it is used."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from generation_tests import V, texts
+from peft import LoraConfig, get_peft_model
+from test_bahdanau import make, targets
+from test_seq2seq import MODELS, batch, trainer_of
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+
+from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForMaskedLM
+from hfattn.metrics import token_loss
+from hfattn.training import ReliableTrainer, chunked_loss
+from hfattn.training.chunked_loss import summed_nats
+from hfattn.training.masked import MaskedTrainer
+
+N, WIDTH = 150, 5
+IDS = torch.arange(27).view(3, 9) * 7 % V
+
+
+def states_and_head(dtype: torch.dtype = torch.float64, bias: bool = True) -> tuple[torch.Tensor, nn.Linear]:
+    torch.manual_seed(0)
+    states = torch.randn(3, N // 3, WIDTH, dtype=dtype, requires_grad=True)
+    return states, nn.Linear(WIDTH, V, bias, dtype=dtype)
+
+
+def labels_of(dropped: float) -> torch.Tensor:
+    labels = torch.randint(V, (3, N // 3))
+    return labels.masked_fill(torch.rand(labels.shape) < dropped, -100)
+
+
+@pytest.fixture(autouse=True)
+def several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS", 1)  # so that a chunk has as few rows as possible
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("dropped", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_loss_and_its_gradients_are_those_of_the_logits(smoothing: float, dropped: float, bias: bool) -> None:
+    states, head = states_and_head(bias=bias)
+    labels = labels_of(dropped)
+    parameters = [states, *head.parameters()]
+    plain = cross_entropy(
+        head(states).flatten(0, 1), labels.flatten(), reduction="sum", label_smoothing=smoothing
+    )  # fmt: skip
+    nats = summed_nats(states, head, labels, smoothing)
+    torch.testing.assert_close(nats, plain)
+    expected, found = (torch.autograd.grad(each / 7, parameters) for each in (plain, nats))
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_gradient_is_that_of_differences() -> None:
+    states, head = states_and_head()
+    labels = labels_of(0.3)
+
+    def nats(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        copy = nn.Linear(WIDTH, V)
+        del copy.weight, copy.bias
+        copy.weight, copy.bias = weight, bias  # type: ignore[assignment]
+        return summed_nats(states, copy, labels, 0.1)
+
+    assert torch.autograd.gradcheck(nats, (states, head.weight, head.bias), fast_mode=True)
+
+
+def test_large_logits_are_finite() -> None:
+    states, head = states_and_head(torch.float32)
+    labels = labels_of(0.0)
+    plain, nats = cross_entropy((head(states) * 1e4).flatten(0, 1), labels.flatten(), reduction="sum"), None
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.mul_(1e4)
+    nats = summed_nats(states, head, labels)
+    nats.backward()
+    torch.testing.assert_close(nats, plain, rtol=1e-3, atol=0)
+    assert head.weight.grad is not None
+    assert head.weight.grad.isfinite().all()
+
+
+def test_autocast_computes_the_products_in_half_precision_and_the_softmax_in_float32() -> None:
+    states, head = states_and_head(torch.float32)
+    labels = labels_of(0.3)
+    parameters = [states, *head.parameters()]
+    exact = summed_nats(states, head, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        nats = summed_nats(states, head, labels)
+        plain = cross_entropy(head(states).float().flatten(0, 1), labels.flatten(), reduction="sum")
+    assert nats.dtype == torch.float32
+    assert nats != exact
+    torch.testing.assert_close(nats, plain)
+    expected, found = (torch.autograd.grad(each / 7, parameters) for each in (plain, nats))
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+
+
+# In training
+
+
+def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    model.zero_grad()
+    return found
+
+
+def check(trainer: ReliableTrainer, inputs: dict[str, Any]) -> None:
+    """The loss and the gradients are those of the logits, which the outputs of a training step do not have."""
+    model = trainer.model.train()
+    for number in (40, None):
+        found = []
+        for is_chunked in (True, False):
+            trainer.chunked_loss = is_chunked
+            assert (trainer.why_not_chunked() is None) == is_chunked
+            loss, outputs = trainer.compute_loss(model, dict(inputs), True, number)
+            assert (outputs["logits"].ndim == 0) == is_chunked
+            loss.backward()
+            found.append((loss.float(), gradients(model)))
+        torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)  # the other loss is in float32
+    trainer.chunked_loss = True
+    assert trainer.compute_loss(model.eval(), dict(inputs), True)[1].logits.shape[-1] == model.config.vocab_size
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("name", MODELS)
+def test_translators(tmp_path: Path, name: str, smoothing: float) -> None:
+    model = MODELS[name]()
+    labels = targets()
+    labels[0, 2:] = -100
+    inputs = batch(model, labels, texts([5, 3, 7]))
+    trainer = trainer_of(model, tmp_path, label_smoothing_factor=smoothing)
+    check(trainer, inputs)
+    if smoothing == 0:
+        check(trainer, {name: value for name, value in inputs.items() if name != "decoder_input_ids"})
+    trainer.compute_loss_func = partial(token_loss, label_smoothing=smoothing)
+    check(trainer, inputs)
+
+
+def vaswani(**fields: Any) -> VaswaniConfig:
+    sizes = {"vocab_size": V, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "dropout": 0.0}
+    layers = {"encoder_layers": 1, "decoder_layers": 1}
+    return VaswaniConfig(**{**sizes, **layers, "decoder_start_token_id": None, "is_encoder_decoder": False, **fields})
+
+
+def test_a_language_model_reads_labels_that_start_one_token_earlier(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = VaswaniForCausalLM(vaswani(is_decoder=True)).double()
+    loss = partial(token_loss, label_smoothing=0.1)
+    check(
+        ReliableTrainer(model, arguments(tmp_path), compute_loss_func=loss), {"input_ids": IDS[:, :-1], "labels": IDS}
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_masked_language_model_computes_only_the_masked_positions(tmp_path: Path, smoothing: float) -> None:
+    torch.manual_seed(0)
+    model = VaswaniForMaskedLM(vaswani(tie_word_embeddings=True)).double()
+    labels = IDS.masked_fill(torch.rand(IDS.shape) < 0.8, -100)
+    trainer = MaskedTrainer(model.train(), arguments(tmp_path, label_smoothing_factor=smoothing))
+    found = []
+    for trainer.chunked_loss in (True, False):
+        loss = trainer.compute_loss(
+            model, {"input_ids": IDS, "labels": labels}, num_items_in_batch=torch.tensor([40, 3])
+        )  # fmt: skip
+        loss.backward()
+        found.append((loss.float(), gradients(model)))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)  # the other loss is in float32
+
+
+def test_a_penalty_is_added(tmp_path: Path) -> None:
+    losses = []
+    for penalty in (0.5, 0.0):
+        options = {"span": 10, "ramp": 3, "penalty": penalty}
+        torch.manual_seed(0)
+        model = VaswaniForCausalLM(
+            vaswani(is_decoder=True, decoder_pattern="adaptive_span", decoder_pattern_options=options)
+        )
+        trainer = ReliableTrainer(model.train(), arguments(tmp_path), compute_loss_func=token_loss)
+        assert trainer.why_not_chunked() is None
+        losses.append(trainer.compute_loss(model, {"input_ids": IDS[:, :-1], "labels": IDS}).item())
+    attention: Any = model.model.decoder.layers[0].self_attn
+    added = attention.lengths.mean().item() * 0.5
+    assert losses[0] - losses[1] == pytest.approx(added, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make_trainer", "reason"),
+    [
+        (lambda path: trainer_of(make(), path, sampled_softmax=5), "the softmax is sampled"),
+        (lambda path: trainer_of(make(), path, torch_compile=True), "the model is compiled"),
+        (lambda path: trainer_of(hooked(), path), "no output layer over a vocabulary, or one that was replaced"),
+        (lambda path: trainer_of(adapted(), path), "the model is not one of"),
+        (lambda path: trainer_of(gpt2(), path), "the model is not one of"),
+        (lambda path: ReliableTrainer(causal(), arguments(path)), "the loss is another one"),
+        (lambda path: ReliableTrainer(causal(), arguments(path), compute_loss_func=print), "the loss is another one"),
+    ],
+)  # fmt: skip
+def test_why_not(tmp_path: Path, make_trainer: Any, reason: str) -> None:
+    assert reason in make_trainer(tmp_path).why_not_chunked()
+
+
+def arguments(path: Path, **fields: Any) -> TrainingArguments:
+    return TrainingArguments(str(path), report_to="none", use_cpu=True, **fields)
+
+
+def causal() -> VaswaniForCausalLM:
+    return VaswaniForCausalLM(vaswani(is_decoder=True))
+
+
+def gpt2() -> GPT2LMHeadModel:
+    return GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=V))
+
+
+def hooked() -> Any:
+    model = make()
+    model.lm_head.register_forward_hook(lambda *_: None)
+    return model
+
+
+def adapted() -> Any:
+    return get_peft_model(make(), LoraConfig(target_modules=["lm_head"]))
