@@ -6,21 +6,28 @@ The translator is that of ``python -m benchmarks generation``, in float32: width
 tokens, one matrix for both embeddings and the output layer, and dropout 0.1 of the embeddings and of each sub-layer.
 One row of hfattn has the loss in chunks, as the recipes on a CPU (docs/speed.md); the others have all logits. A step
 reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its gradient, and AdamW. Before it is timed,
-the losses and the norms of the gradients of all rows are compared, without dropout. ``--write`` writes
-docs/records/train_transformer.json and the table of docs/speed.md.
+the losses and the norms of the gradients of all rows are compared, without dropout.
+
+The second table has an epoch over 512 pairs of mixed lengths, about 15 + 15 tokens: in random batches of 64 pairs,
+padded to the longest, or in batches of similar lengths with at most 2,048 tokens on a side, as ``data.max_tokens`` of
+the recipes makes them. The losses over all pairs are compared first. ``--write`` writes
+docs/records/train_transformer.json and the tables of docs/speed.md.
 """
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers.utils import logging
 
 from benchmarks.generation import LAYERS, WIDTH, V, marian_of, transformer_model
 from benchmarks.harness import ROOT, Benchmark, Group, Record, circumstances, run, times_table
 from hfattn import VaswaniForConditionalGeneration
+from hfattn.data import TokenBatches
 from hfattn.exchange.from_torch import DECODER, ENCODER, GENERATOR
 from hfattn.exchange.names import to_theirs
 from hfattn.exchange.vaswani import transformer_rows
@@ -30,6 +37,9 @@ from hfattn.training import nats_for_logits
 PAIRS, TOKENS = 64, 32
 MARIAN, SDPA, EAGER, TORCH = "Marian, sdpa", "hfattn, sdpa", "hfattn, eager", "nn.Transformer"
 CHUNKED = "hfattn, sdpa, loss in chunks"
+MIXED, LONGEST = 512, 60  # pairs of mixed lengths, and tokens of the longest
+RANDOM, BY_TOKENS = "random batches", "batches by tokens"
+IGNORED = -100
 
 
 class TorchTranslator(nn.Module):
@@ -77,11 +87,14 @@ class ChunkedTranslator(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, input_ids: torch.Tensor, labels: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         written = self.model.prepare_decoder_input_ids_from_labels(labels)
         with nats_for_logits(self.model.lm_head, labels):
-            nats: torch.Tensor = self.model(input_ids, decoder_input_ids=written, use_cache=False).logits
-        return nats / labels.numel()
+            outputs = self.model(input_ids, attention_mask, decoder_input_ids=written, use_cache=False)
+        nats: torch.Tensor = outputs.logits
+        return nats / labels.ne(IGNORED).sum()
 
 
 def models(device: torch.device) -> dict[str, nn.Module]:
@@ -105,17 +118,18 @@ def loss_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return loss
 
 
-def trained(model: nn.Module, batch: dict[str, torch.Tensor]) -> Callable[[], None]:
-    """Return a function that does a step."""
+def trained(model: nn.Module, *batches: dict[str, torch.Tensor]) -> Callable[[], None]:
+    """Return a function that does a step for each batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
-    def step() -> None:
+    def steps() -> None:
         model.train()
-        loss_of(model, batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        for batch in batches:
+            loss_of(model, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
-    return step
+    return steps
 
 
 def groups(device: torch.device) -> Iterator[Group]:
@@ -138,13 +152,68 @@ def groups(device: torch.device) -> Iterator[Group]:
     yield Group(f"{PAIRS} x {TOKENS} tokens", {row: trained(model, batch) for row, model in rows.items()}, check)
 
 
+def mixed_lengths(number: int, generator: np.random.Generator) -> np.ndarray:
+    """Return numbers of tokens of sources and targets, (number, 2): log-normal, and a fifth apart at most."""
+    source = np.exp(generator.normal(2.5, 0.6, number))
+    target = source * generator.uniform(0.8, 1.2, number)
+    return np.clip(np.stack([source, target], 1).round(), 3, LONGEST).astype(np.int64)
+
+
+def padded(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Return a batch of pairs of token ids, padded to the longest."""
+    sources, targets = map(list, zip(*pairs, strict=True))
+    input_ids = pad_sequence(sources, batch_first=True)
+    labels = pad_sequence(targets, batch_first=True, padding_value=IGNORED)
+    return {"input_ids": input_ids, "attention_mask": input_ids.ne(0).long(), "labels": labels}
+
+
+def mixed(device: torch.device) -> Iterator[Group]:
+    lengths = mixed_lengths(MIXED, np.random.default_rng(0))
+    sources, targets = ([torch.randint(3, V, (n,), device=device) for n in side] for side in lengths.T.tolist())
+    pairs = list(zip(sources, targets, strict=True))
+    orders: dict[str, list[list[int]]] = {
+        RANDOM: [order.tolist() for order in torch.randperm(MIXED).split(PAIRS)],
+        BY_TOKENS: list(TokenBatches(lengths, PAIRS * TOKENS, seed=0)),
+    }
+    batches = {name: [padded([pairs[i] for i in batch]) for batch in order] for name, order in orders.items()}
+    found = models(device)
+    rows = {
+        f"{row}, {name}": (found[row], batches[name])
+        for row, name in ((MARIAN, RANDOM), (SDPA, RANDOM), (CHUNKED, RANDOM), (CHUNKED, BY_TOKENS))
+    }
+
+    def check() -> None:
+        nats = {
+            row: sum(loss_of(model.eval(), batch).item() * int(batch["labels"].ne(IGNORED).sum()) for batch in read)
+            for row, (model, read) in rows.items()
+        }
+        first = next(iter(nats.values()))
+        for row, value in nats.items():
+            assert abs(value / first - 1) < 1e-5, f"{row}: {value}, {first}"
+
+    tokens = f"{lengths.sum():,} tokens"
+    yield Group(tokens, {row: trained(model, *read) for row, (model, read) in rows.items()}, check)
+
+
+TITLES = {
+    "train_transformer": ("Transformer translator", "training step"),
+    "mixed": ("Pairs of mixed lengths", "an epoch of 512 pairs"),
+}
+
+
 def report(record: Record) -> str:
-    table = times_table(record, "train_transformer", "training step")
-    sentence = circumstances(record, "train_transformer")
-    return f"**Transformer translator, milliseconds (and ratio to the first row)**\n\n{table}\n{sentence}\n"
+    parts = [
+        f"**{title}, milliseconds (and ratio to the first row)**\n\n{times_table(record, table, what)}\n"
+        f"{circumstances(record, table)}\n"
+        for table, (title, what) in TITLES.items()
+        if table in record.columns
+    ]
+    return "\n".join(parts)
 
 
-BENCHMARK = Benchmark("train_transformer", ROOT / "docs" / "speed.md", {"train_transformer": groups}, report)
+BENCHMARK = Benchmark(
+    "train_transformer", ROOT / "docs" / "speed.md", {"train_transformer": groups, "mixed": mixed}, report
+)
 
 if __name__ == "__main__":
     logging.set_verbosity_error()

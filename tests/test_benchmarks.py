@@ -180,6 +180,18 @@ def test_the_steps_of_training_have_equal_losses_and_gradients(monkeypatch: pyte
         group.check()
 
 
+def test_batches_of_mixed_lengths_have_the_same_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MIXED": 24, "PAIRS": 8, "TOKENS": 10, "LONGEST": 10}.items():
+        monkeypatch.setattr(train_transformer, name, value)
+    torch.manual_seed(0)
+    (group,) = train_transformer.mixed(CPU)
+    group.check()
+    by_tokens = list(group.functions)[-1]
+    group.functions[by_tokens]()
+    with pytest.raises(AssertionError, match="in chunks"):  # both rows of that model are after a step
+        group.check()
+
+
 def test_the_time_of_a_process_that_is_started_counts() -> None:
     busy = "import time\nwhile time.process_time() < 0.3: pass"
     cpu, wall = harness.clock(lambda: startup.started("-c", busy), 1, CPU)
