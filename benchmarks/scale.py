@@ -2,7 +2,7 @@
 
     python -m benchmarks scale [--pairs 1000000] [--megabytes 100] [--only translation causal_lm char_lm] [--write]
 
-The files have sentence pairs, documents of one line, and running text, of words with the frequencies of Zipf's law. Each
+The files have sentence pairs, documents of one line, or running text, of words with the frequencies of Zipf's law. A
 recipe runs in a process of its own, from reading the file to the written folder: it learns a tokenizer (a recipe of
 characters counts them), encodes all texts and trains a small model for 100 steps. The same recipe on a small file shows
 what libraries, model and training need; the rest is what the data need.
@@ -13,7 +13,6 @@ docs/records/scale.json and the table of docs/scaling.md; sizes that were record
 """
 
 import argparse
-import itertools
 import json
 import os
 import subprocess
@@ -21,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain, count, islice, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,7 +34,7 @@ from hfattn.training.results import cpu_name
 PAGE = ROOT / "docs" / "scaling.md"
 RECORD = RECORDS / "scale.json"
 START, END = "<!-- benchmark scale -->\n", "<!-- /benchmark scale -->\n"
-SMALL = 5000  # pairs or lines of the small file
+SMALL = {"translation": 5000, "causal_lm": 2, "char_lm": 2}  # pairs, or megabytes of text, of the small file
 LANGUAGES = ("bcdfghjklmnprstvz", "zvtsrpnmlkjhgfdcb")  # consonants, with which syllables begin
 WORDS, SENTENCE = 50_000, (5, 26)  # words of a language, and of a sentence
 LINE = 5  # sentences of a document
@@ -58,10 +58,8 @@ TRAINING = {
 def words_of(first: str) -> np.ndarray:
     """Return the words of a language, the most frequent, which are the shortest, first."""
     syllables = [consonant + vowel for consonant in first for vowel in "aeiou"]
-    lengths = itertools.chain.from_iterable(
-        itertools.product(syllables, repeat=length) for length in itertools.count(1)
-    )
-    return np.array(["".join(word) for word in itertools.islice(lengths, WORDS)], dtype=object)
+    words = chain.from_iterable(product(syllables, repeat=length) for length in count(1))
+    return np.array(["".join(word) for word in islice(words, WORDS)], dtype=object)
 
 
 def sentences(number: int, *languages: np.ndarray) -> Iterator[tuple[str, ...]]:
@@ -83,20 +81,11 @@ def write_pairs(path: Path, number: int) -> None:
 
 
 def write_lines(path: Path, megabytes: float) -> None:
-    """Write lines of several sentences, up to a size; 0 for a small file."""
-    limit = megabytes * 1e6
+    """Write lines of several sentences, up to a size."""
+    drawn = (sentence for (sentence,) in sentences(sys.maxsize, words_of(LANGUAGES[0])))
     with path.open("w") as file:
-        line: list[str] = []
-        written = 0
-        for number, (sentence,) in enumerate(
-            sentences(sys.maxsize if limit else SMALL * LINE, words_of(LANGUAGES[0])), start=1
-        ):
-            line.append(sentence)
-            if number % LINE == 0:
-                written += file.write(" ".join(line) + "\n")
-                line.clear()
-                if limit and written >= limit:
-                    return
+        while file.tell() < megabytes * 1e6:
+            file.write(" ".join(islice(drawn, LINE)) + "\n")
 
 
 # Recipes
@@ -143,6 +132,7 @@ RECIPES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "causal_lm": causal_lm,
     "char_lm": char_lm,
 }
+ORDER = list(RECIPES)
 
 
 # Measurement
@@ -159,8 +149,7 @@ class Measured:
         memory: largest resident memory that no file backs, in bytes.
         small: the same of the run on the small file.
         resident: largest resident memory with the pages of files, in bytes.
-        cpu: seconds on the CPU, of which ``training`` passed in the trainer.
-        training: seconds of the training steps.
+        cpu: seconds on the CPU.
     """
 
     recipe: str
@@ -170,7 +159,6 @@ class Measured:
     small: int
     resident: int
     cpu: float
-    training: float
 
 
 def status(process: int) -> dict[str, int]:
@@ -183,49 +171,39 @@ def status(process: int) -> dict[str, int]:
     return {name: 1024 * int(fields[name].split()[0]) for name in ("RssAnon", "VmHWM") if name in fields}
 
 
-def run_recipe(recipe: str, config: dict[str, Any], folder: Path) -> tuple[int, int, float, float]:
-    """Run a recipe, and return its memory, its resident memory, its CPU time and the time of its training steps."""
-    path, output = folder / "config.yaml", folder / "run"
-    path.write_text(yaml.safe_dump(config))
-    command = [sys.executable, str(ROOT / "recipes" / recipe / "train.py"), "--config", str(path)]
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
-    before, memory, resident = os.times(), 0, 0
-    with (folder / "log").open("w+") as log:
-        process = subprocess.Popen([*command, "--output_dir", str(output)], stdout=log, stderr=log, env=environment)
-        while process.poll() is None:
-            now = status(process.pid)
-            memory, resident = max(memory, now.get("RssAnon", 0)), max(resident, now.get("VmHWM", 0))
-            time.sleep(INTERVAL)
-        log.seek(0)
-        assert process.returncode == 0, log.read()
-    after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    training = json.loads((output / "results.json").read_text())["training"]
-    return memory, resident, cpu, training["seconds"]
+def run_recipe(recipe: str, amount: int) -> tuple[int, int, int, float]:
+    """Run a recipe on synthetic data, pairs for translation and megabytes of text for the others.
 
-
-def measure(recipe: str, amount: float) -> Measured:
-    """Make the data, run the recipe on a small file and on the large one, and return what it needed.
-
-    Args:
-        recipe: name of the recipe.
-        amount: pairs for translation, megabytes of text for the others.
+    Returns:
+        The size of the file, the memory and the resident memory in bytes, and the seconds on the CPU.
     """
-    found: list[tuple[int, int, float, float]] = []
-    for number in (0.0, amount):
-        with TemporaryDirectory() as scratch:
-            folder = Path(scratch)
-            data = folder / ("pairs.tsv" if recipe == "translation" else "text.txt")
-            pairs = int(number) or SMALL
-            if recipe == "translation":
-                write_pairs(data, pairs)
-            else:
-                write_lines(data, number)
-            found.append(run_recipe(recipe, RECIPES[recipe](data, pairs), folder))
-            size = data.stat().st_size
-    (small, *_), (memory, resident, cpu, training) = found
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        data, config, output = folder / "data.txt", folder / "config.yaml", folder / "run"
+        (write_pairs if recipe == "translation" else write_lines)(data, amount)
+        config.write_text(yaml.safe_dump(RECIPES[recipe](data, amount)))
+        command = [sys.executable, ROOT / "recipes" / recipe / "train.py", "--config", config, "--output_dir", output]
+        before, memory, resident = os.times(), 0, 0
+        with (folder / "log").open("w+") as log:
+            environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            while process.poll() is None:
+                now = status(process.pid)
+                memory, resident = max(memory, now.get("RssAnon", 0)), max(resident, now.get("VmHWM", 0))
+                time.sleep(INTERVAL)
+            log.seek(0)
+            assert process.returncode == 0, log.read()
+        after = os.times()
+        cpu = after.children_user + after.children_system - before.children_user - before.children_system
+        return data.stat().st_size, memory, resident, cpu
+
+
+def measure(recipe: str, amount: int) -> Measured:
+    """Run a recipe on little and on much data, and return what it needed."""
+    _, small, _, _ = run_recipe(recipe, SMALL[recipe])
+    file, memory, resident, cpu = run_recipe(recipe, amount)
     unit = "pairs" if recipe == "translation" else "MB"
-    return Measured(recipe, f"{amount:,.0f} {unit}", size, memory, small, resident, round(cpu, 1), round(training, 1))
+    return Measured(recipe, f"{amount:,} {unit}", file, memory, small, resident, round(cpu, 1))
 
 
 # Report
@@ -244,7 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1_000_000, help="sentence pairs for translation")
     parser.add_argument("--megabytes", type=int, default=100, help="size of the text for the language models")
-    parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument("--only", nargs="+", choices=RECIPES, default=ORDER)
     parser.add_argument("--write", action="store_true", help="write docs/records/scale.json and docs/scaling.md")
     arguments = parser.parse_args()
     record = json.loads(RECORD.read_text()) if RECORD.is_file() else {"runs": []}
