@@ -182,7 +182,14 @@ def run_recipe(recipe: str, amount: int) -> tuple[int, int, int, float]:
         data, config, output = folder / "data.txt", folder / "config.yaml", folder / "run"
         (write_pairs if recipe == "translation" else write_lines)(data, amount)
         config.write_text(yaml.safe_dump(RECIPES[recipe](data, amount)))
-        command = [sys.executable, ROOT / "recipes" / recipe / "train.py", "--config", config, "--output_dir", output]
+        command: list[str | Path] = [
+            sys.executable,
+            ROOT / "recipes" / recipe / "train.py",
+            "--config",
+            config,
+            "--output_dir",
+            output,
+        ]
         before, memory, resident = os.times(), 0, 0
         with (folder / "log").open("w+") as log:
             environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
