@@ -39,7 +39,7 @@ LANGUAGES = ("bcdfghjklmnprstvz", "zvtsrpnmlkjhgfdcb")  # consonants, with which
 WORDS, SENTENCE = 50_000, (5, 26)  # words of a language, and of a sentence
 LINE = 5  # sentences of a document
 CHUNK = 10_000  # sentences that are drawn at once
-INTERVAL = 0.02  # seconds between two looks at the memory
+INTERVAL = 0.05  # seconds between two looks at the memory
 TRAINING = {
     "max_steps": 100,
     "eval_steps": 100,
