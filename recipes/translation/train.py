@@ -6,7 +6,6 @@ accelerate launch recipes/translation/train.py --config recipes/translation/date
 """
 
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -14,8 +13,7 @@ from torch.utils.data import Subset
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from hfattn import BahdanauConfig, VaswaniConfig
-from hfattn.data import EncodedPairs, Pair, Pairs, PartsConfig, Source, choose_indices, fingerprints, read_pairs
-from hfattn.data.stored import Again
+from hfattn.data import Again, EncodedPairs, Pair, Pairs, PartsConfig, Source, choose_indices, fingerprints, read_pairs
 from hfattn.errors import one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.generated import GENERATED, generated_for
@@ -141,7 +139,9 @@ def build_tokenizers(config: Config, pairs: Pairs) -> tuple[PreTrainedTokenizerB
     settings = config.tokenizer
     if settings.separate:
         return build_tokenizer(settings, sources, ends=True), build_tokenizer(settings, targets, ends=True)
-    tokenizer = build_tokenizer(settings, Again(lambda: chain(sources, targets)), ends=True)
+    tokenizer = build_tokenizer(
+        settings, Again(lambda: (text for texts in (sources, targets) for text in texts)), ends=True
+    )
     return tokenizer, tokenizer
 
 
