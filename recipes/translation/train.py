@@ -136,12 +136,10 @@ def build_tokenizers(config: Config, pairs: Pairs) -> tuple[PreTrainedTokenizerB
     """Learn the tokenizers of sources and targets from the training pairs; both are one object unless ``separate``."""
     sources = vocabulary_texts(config, Again(lambda: (pair.source for pair in pairs)))
     targets = vocabulary_texts(config, Again(lambda: (pair.target for pair in pairs)))
-    settings = config.tokenizer
-    if settings.separate:
+    if (settings := config.tokenizer).separate:
         return build_tokenizer(settings, sources, ends=True), build_tokenizer(settings, targets, ends=True)
-    tokenizer = build_tokenizer(
-        settings, Again(lambda: (text for texts in (sources, targets) for text in texts)), ends=True
-    )
+    both = Again(lambda: (text for texts in (sources, targets) for text in texts))
+    tokenizer = build_tokenizer(settings, both, ends=True)
     return tokenizer, tokenizer
 
 
