@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 DOCS = ROOT / "docs"
 # Those that their own tests run, on what they need.
-ELSEWHERE = {"attention.md", "clients.md", "convert.md", "models.md", "own_data.md", "publishing.md"}
+ELSEWHERE = {"attention.md", "clients.md", "convert.md", "models.md", "own_data.md", "publishing.md", "scaling.md"}
 TRANSLATIONS = [*DOCS.glob("*.es.md"), ROOT / "README.es.md"]
 PAGES = sorted(
     path

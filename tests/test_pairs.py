@@ -76,7 +76,7 @@ from hfattn.errors import UserError
 def show(read, *arguments, **options):
     try:
         found = read(*arguments, **options)
-        print(json.dumps([found.place(0), found.items, getattr(found, "labels", None)]))
+        print(json.dumps([found.place(0), list(found.items), getattr(found, "labels", None)]))
     except UserError as error:
         print(json.dumps(str(error)))
 
@@ -270,7 +270,7 @@ def test_segmentations_are_drawn_anew_and_again_the_same() -> None:
     assert lengths.tolist() == [[len(item["input_ids"]), len(item["labels"])] for item in first]
     sources_only = read(0, sampler=(sampler, None))
     assert [item["input_ids"] for item in sources_only] == [item["input_ids"] for item in first]
-    assert [item["labels"] for item in sources_only] == plain.ids[1]
+    assert [item["labels"] for item in sources_only] == list(plain.ids[1])
     # What is drawn is never longer than what is allowed: there the usual segmentation stands in.
     longest = [int(length) for length in plain.lengths.max(axis=0)]
     tight = EncodedPairs(pairs, tokenizer, tokenizer, *longest, sampler=sampler, seed=1)

@@ -142,11 +142,11 @@ def test_the_verifier_does_not_read_data_that_it_was_not_given(runs: dict[str, P
 
 def test_rare_numbers_are_read_digit_by_digit() -> None:
     texts = [f"in 2019 order {number}x" for number in range(48_290, 48_302)] + ["no 12"]
-    split = split_rare_numbers(texts)
+    split = list(split_rare_numbers(texts))
     assert split[0] == "in 2019 order  4 8 2 9 0 x"
     assert split[-1] == "no 12"
-    assert split_rare_numbers(["pay 48291"] * 10) == ["pay 48291"] * 10
-    assert split_rare_numbers(["pay 48291 48291"] * 9)[0].split() == ["pay", *"48291", *"48291"]
+    assert list(split_rare_numbers(["pay 48291"] * 10)) == ["pay 48291"] * 10
+    assert next(iter(split_rare_numbers(["pay 48291 48291"] * 9))).split() == ["pay", *"48291", *"48291"]
 
 
 def test_a_vocabulary_with_a_rare_number_is_found(tmp_path: Path) -> None:

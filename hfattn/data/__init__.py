@@ -42,6 +42,7 @@ from .rows import GIVEN, Row, Rows, Source, is_local, open_rows
 from .scenes import SceneDataConfig, SceneObject
 from .spans import SpanCorruption, SpanExamples
 from .splitting import choose_indices
+from .stored import Again
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
 from .tasks import TaskConfig, TaskTexts, answers_of, as_pairs, joined_parts
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
@@ -53,6 +54,7 @@ __all__ = [
     "FORMS",
     "GIVEN",
     "MASKED",
+    "Again",
     "Answer",
     "Augmentation",
     "AugmentationConfig",

@@ -1,7 +1,6 @@
 """Images and their captions as the inputs of a captioner."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +53,7 @@ class EncodedCaptions(EncodedExamples):
     ) -> None:
         sides = [Side("caption", [item.text for item in images], tokenizer, max_length, "data.max_length")]
         super().__init__(images, sides, too_long, seed)
-        self.images = replace(images, items=[images.items[i] for i in self.kept])
+        self.images = images.select(self.kept)
         self.processor, self.background, self.features = processor, background, features
         self.size = input_size(processor)
         self.augment = None if augmentation is None else Augmentation(augmentation, self.size)

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..errors import UserError
 from .examples import Examples
 from .rows import Rows, Source, local_file, open_rows, read_lines
+from .stored import Derived, StoredItems
 from .text import EMBEDDED, open_text, split_positions
 
 
@@ -21,9 +23,14 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Documents(Examples[Document]):
-    """Documents in memory."""
+    """Documents."""
 
     noun = "Document"
+
+    @property
+    def contents(self) -> Sequence[str]:
+        """The text of each document, which is read when it is needed."""
+        return Derived(self.items, attrgetter("text"))
 
     def columns(self, item: Document) -> tuple[str, ...]:
         return (item.text,)
@@ -42,7 +49,7 @@ def read_documents(
     split: str = "train",
     revision: str | None = None,
 ) -> Documents:
-    """Read documents; those that contain only white space are left out.
+    """Read documents; those that contain only white space are left out. The texts are stored in a temporary file.
 
     Args:
         dataset: ``"embedded"``, the topics of the Python language reference that CPython contains; the path of a
@@ -72,21 +79,28 @@ def read_documents(
     else:
         rows = open_rows(dataset, config=config, split=split, revision=revision)
         name, unit, lines = rows.name, rows.unit, _texts_in_rows(rows, text_column)
-    documents: list[tuple[int, list[str], Mapping[str, Any]]] = []
     begun = 0
-    for number, line, fields in lines:
-        begin = begins is None or begins.search(line) is not None
-        begun += begin
-        if begin or not documents:  # the lines before the first match are a document too
-            documents.append((number, [], fields))
-        documents[-1][1].append(line)
-    texts = [Document("\n".join(parts), number, fields) for number, parts, fields in documents]
-    texts = [document for document in texts if document.text.strip()]
-    if not texts:
+
+    def read() -> Iterator[Document]:
+        nonlocal begun
+        parts: list[str] = []
+        first: tuple[int, Mapping[str, Any]] = 0, {}
+        for number, line, fields in lines:
+            begin = begins is None or begins.search(line) is not None
+            begun += begin
+            if begin and parts:
+                yield Document("\n".join(parts), *first)
+            if begin or not parts:  # the lines before the first match are a document too
+                parts, first = [], (number, fields)
+            parts.append(line)
+        yield Document("\n".join(parts), *first)
+
+    documents = StoredItems(Document, 1, (document for document in read() if document.text.strip()))
+    if not documents:
         raise UserError(f"{name} is empty; it must have at least one text.")
     if not begun:
         raise UserError(f"No line of {name} matches {document_start!r}; write another data.document_start.")
-    return Documents(name, texts, unit=unit)
+    return Documents(name, documents, unit=unit)
 
 
 def _texts_in_rows(rows: Rows, column: str) -> Iterator[tuple[int, str, Mapping[str, Any]]]:

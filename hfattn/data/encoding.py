@@ -1,6 +1,7 @@
 """Encode texts as token ids, with checks of length and characters, and with segmentations sampled in each epoch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from random import Random
 from typing import Any, NamedTuple
 
@@ -11,11 +12,13 @@ from ..errors import UserError
 from ..tokenizers import uncovered_characters
 from .batches import TrainingExamples
 from .examples import Examples
+from .stored import StoredIds, selected
 
 # Function that samples a segmentation of a text as token ids, end token included, such as ``SubwordSampler``.
 Segmenter = Callable[[str, Random], list[int]]
 
 TOO_LONG = ("error", "drop", "cut", "cut_start")
+BATCH = 1024  # texts that are encoded at once
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
@@ -74,6 +77,7 @@ class EncodedExamples(TrainingExamples[dict[str, Any]]):
 
     Attributes:
         kept: indices of the examples that are kept, in their order.
+        ids: the token ids of the examples that are kept, by side, in temporary files.
         dropped: number of examples that were left out.
         lengths: (n, sides) numbers of tokens, the end token included; measured in the first epoch if segmentations are
             sampled.
@@ -86,21 +90,28 @@ class EncodedExamples(TrainingExamples[dict[str, Any]]):
     def __init__(self, examples: Examples[Any], sides: Sequence[Side], too_long: str, seed: int) -> None:
         check_choice("too_long", too_long, TOO_LONG)
         encoded = [(side, _encode(side, too_long, examples.place)) for side in sides]
-        self.kept = [i for i in range(len(examples)) if all(len(ids[i]) <= side.max_length for side, ids in encoded)]
-        if not self.kept:
+        fits = np.all([ids.lengths <= side.max_length for side, ids in encoded], axis=0)
+        self.kept = range(len(examples)) if fits.all() else np.flatnonzero(fits)
+        if not len(self.kept):
             limits = ", or ".join(f"{side.option}, {side.max_length}" for side in sides)
             raise UserError(f"Every {examples.noun.lower()} of {examples.name} is longer than {limits}; raise it.")
         self.dropped = len(examples) - len(self.kept)
-        self.sides = [side._replace(texts=[side.texts[i] for i in self.kept]) for side in sides]
-        self.ids = [[ids[i] for i in self.kept] for _, ids in encoded]
+        self.sides = [side._replace(texts=selected(side.texts, self.kept)) for side in sides]
+        self.ids = [ids.select(self.kept) for _, ids in encoded]
         self.seed = seed
-        self.lengths = lengths_of(*zip(*map(self.segmentation, range(len(self))), strict=True))
+        if any(side.sampler for side in sides):
+            drawn = (len(ids) for index in range(len(self)) for ids in self.segmentation(index))
+            self.lengths = np.fromiter(drawn, np.int64, len(self) * len(sides)).reshape(-1, len(sides))
+        else:
+            self.lengths = np.stack([ids.lengths for ids in self.ids], axis=1)
 
     def __len__(self) -> int:
         return len(self.kept)
 
     def segmentation(self, index: int) -> list[list[int]]:
         """Return the token ids of the texts of an example in this epoch."""
+        if not any(side.sampler for side in self.sides):
+            return [ids[index] for ids in self.ids]
         generator = Random(f"{self.seed} {self.epoch} {index}")
         segmented = []
         for side, ids in zip(self.sides, self.ids, strict=True):
@@ -109,38 +120,44 @@ class EncodedExamples(TrainingExamples[dict[str, Any]]):
         return segmented
 
 
-def _encode(side: Side, too_long: str, place: Callable[[int], str]) -> list[list[int]]:
+def _encode(side: Side, too_long: str, place: Callable[[int], str]) -> StoredIds:
     """Encode the texts of a side; those that are to be dropped remain too long."""
-    tokenizer, max_length, pairs = side.tokenizer, side.max_length, side.pairs
-    if missing := uncovered_characters(tokenizer, set().union(*side.texts, *(pairs or []))):
+    tokenizer, pairs = side.tokenizer, side.pairs
+    if missing := uncovered_characters(tokenizer, chain.from_iterable(chain(side.texts, pairs or []))):
         both = zip(side.texts, pairs or side.texts, strict=True)
         index = next(i for i, texts in enumerate(both) if any(missing[0] in text for text in texts))
         raise UserError(
             f"{place(index)} has {missing[0]!r} (U+{ord(missing[0]):04X}), which does not occur in the training "
             "data; write tokenizer.unknown: true to encode such characters as [UNK]."
         )
-    encoded: list[list[int]] = side.encode(list(side.texts), None if pairs is None else list(pairs))
+    return StoredIds(_encoded(side, too_long, place))
+
+
+def _encoded(side: Side, too_long: str, place: Callable[[int], str]) -> Iterator[list[int]]:
+    tokenizer, max_length, pairs = side.tokenizer, side.max_length, side.pairs
     end = side.encode("")
-    for i, ids in enumerate(encoded):
-        if not ids:
-            if tokenizer.unk_token_id is None:
+    for start in range(0, len(side.texts), BATCH):
+        where = slice(start, start + BATCH)
+        batch = side.encode(list(side.texts[where]), None if pairs is None else list(pairs[where]))
+        for i, ids in enumerate(batch, start):
+            if not ids and tokenizer.unk_token_id is None:
                 raise UserError(f"{place(i)} has no tokens; remove that text.")
-            encoded[i] = [tokenizer.unk_token_id]
-        if len(ids) <= max_length or too_long == "drop":
-            continue
-        if too_long == "error":
-            raise UserError(
-                f"{place(i)} has a {side.name} of {len(ids)} tokens{', its end token included' if end else ''}; raise "
-                f"{side.option}, which is {max_length}, shorten the text, or write data.too_long: cut or drop."
-            )
-        begins = ids[len(ids) - len(end) :] != end  # some of the tokens of an empty text begin a text
-        if pairs is not None or (begins and too_long == "cut"):
-            pair = None if pairs is None else pairs[i]
-            encoded[i] = side.encode(side.texts[i], pair, truncation=True, max_length=max_length)
-            continue
-        inner, room = ids[: len(ids) - len(end)], max_length - len(end)
-        encoded[i] = (inner[len(inner) - room :] if too_long == "cut_start" else inner[:room]) + end
-    return encoded
+            if len(ids) <= max_length or too_long == "drop":
+                yield ids or [tokenizer.unk_token_id]
+                continue
+            if too_long == "error":
+                raise UserError(
+                    f"{place(i)} has a {side.name} of {len(ids)} tokens{', its end token included' if end else ''}; "
+                    f"raise {side.option}, which is {max_length}, shorten the text, or write data.too_long: cut or "
+                    "drop."
+                )
+            begins = ids[len(ids) - len(end) :] != end  # some of the tokens of an empty text begin a text
+            if pairs is not None or (begins and too_long == "cut"):
+                pair = None if pairs is None else pairs[i]
+                yield side.encode(side.texts[i], pair, truncation=True, max_length=max_length)
+                continue
+            inner, room = ids[: len(ids) - len(end)], max_length - len(end)
+            yield (inner[len(inner) - room :] if too_long == "cut_start" else inner[:room]) + end
 
 
 def lengths_of(*sides: Sequence[Sequence[int]]) -> np.ndarray:

@@ -1,14 +1,18 @@
-"""Examples in memory: their origin, their fingerprint, and their split into parts."""
+"""Examples: their origin, their fingerprint, and their split into parts."""
 
 import hashlib
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+import numpy as np
+
 from ..errors import UserError
+from .stored import Again, numbered, selected
 from .text import split_positions
 
 
@@ -22,16 +26,17 @@ Item = TypeVar("Item", bound=_Placed)
 
 @dataclass(frozen=True)
 class Examples(Generic[Item]):
-    """A list of examples.
+    """A sequence of examples.
 
     Attributes:
         name: name of the file or dataset, without the folders of a local path.
-        items: the examples; the ``line`` of each is None if it does not come from a file or dataset.
+        items: the examples, a list or ``StoredItems``; the ``line`` of each is None if it does not come from a file or
+            dataset.
         unit: "Line" for a file, "Row" for a dataset on the Hub.
     """
 
     name: str
-    items: list[Item] = field(repr=False)
+    items: Sequence[Item] = field(repr=False)
     unit: str = field(default="Line", kw_only=True)
 
     noun: ClassVar[str] = "Example"
@@ -57,6 +62,11 @@ class Examples(Generic[Item]):
         """
         return {"": " ".join(self.texts(item))}
 
+    @property
+    def all_texts(self) -> Iterable[str]:
+        """The texts of all examples, which can be read repeatedly and are not kept."""
+        return Again(lambda: (text for item in self for text in self.texts(item)))
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the examples as a tab-separated file in UTF-8."""
@@ -69,9 +79,8 @@ class Examples(Generic[Item]):
     def counts(self) -> Counter[str]:
         """Number of occurrences of each character in the texts."""
         counts: Counter[str] = Counter()
-        for item in self.items:
-            for text in self.texts(item):
-                counts.update(text)
+        for text in self.all_texts:
+            counts.update(text)
         return counts
 
     def place(self, index: int) -> str:
@@ -79,11 +88,15 @@ class Examples(Generic[Item]):
         line = self.items[index].line
         return f"{self.noun} {index + 1} of {self.name}" if line is None else f"{self.unit} {line} of {self.name}"
 
+    def select(self, indices: Sequence[int] | np.ndarray) -> Self:
+        """Return the examples at some indices."""
+        return replace(self, items=selected(self.items, indices))
+
     def sample(self, number: int, seed: int) -> Self:
         """Return a random sample of the examples in their order, or all of them if there are fewer."""
         if number >= len(self):
             return self
-        return replace(self, items=[self.items[i] for i in sorted(Random(seed).sample(range(len(self)), number))])
+        return self.select(sorted(Random(seed).sample(range(len(self)), number)))
 
     def split(self, split: Sequence[float | int | str], seed: int, key: Callable[[Item], Any], unit: str) -> list[Self]:
         """Shuffle examples and cut them into train, validation and, if three parts are given, test.
@@ -91,20 +104,23 @@ class Examples(Generic[Item]):
         Args:
             split: fractions or counts of distinct keys, see ``split_positions``.
             seed: random seed for shuffling.
-            key: function from an example to its key; examples with equal keys go into the same part.
+            key: function from an example to its key, a text or a tuple of texts; examples with equal keys go into the
+                same part.
             unit: plural name of the keys, such as "texts", used in messages.
 
         Raises:
             UserError: the split is impossible, or leaves a part empty.
         """
-        keys = list(dict.fromkeys(map(key, self.items)))
-        Random(seed).shuffle(keys)
-        parts = split_positions(len(keys), split, unit)
-        part_of = {each: part for part, positions in enumerate(parts) for each in keys[positions]}
-        return self.distribute([part_of[key(item)] for item in self.items], split, len(keys), unit)
+        numbers, different = numbered(map(key, self.items), len(self))
+        shuffled = array("q", range(different))
+        Random(seed).shuffle(shuffled)
+        part_of = np.empty(different, np.int64)
+        for part, positions in enumerate(split_positions(different, split, unit)):
+            part_of[shuffled[positions]] = part
+        return self.distribute(part_of[numbers], split, different, unit)
 
     def distribute(
-        self, part_of: Sequence[int | None], split: Sequence[float | int | str], number: int, unit: str
+        self, part_of: Sequence[int | None] | np.ndarray, split: Sequence[float | int | str], number: int, unit: str
     ) -> list[Self]:
         """Return the parts of the examples, in their order.
 
@@ -116,16 +132,14 @@ class Examples(Generic[Item]):
         Raises:
             UserError: a part is empty.
         """
-        items: list[list[Item]] = [[] for _ in split]
-        for item, part in zip(self.items, part_of, strict=True):
-            if part is not None:
-                items[part].append(item)
-        if not all(items):
+        numbers = np.array(part_of)
+        indices = [np.flatnonzero(numbers == part) for part in range(len(split))]
+        if not all(map(len, indices)):
             raise UserError(
                 f"{self.name} has {number} {unit}, and split {list(split)} leaves a part empty; add {unit}, or "
                 "write another split."
             )
-        return [replace(self, items=part) for part in items]
+        return list(map(self.select, indices))
 
 
 def check_columns(columns: Sequence[str], examples: Examples[Any]) -> None:

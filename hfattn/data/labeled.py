@@ -316,7 +316,7 @@ class EncodedTexts(EncodedExamples):
         pairs = [item.pair for item in texts if item.pair is not None] if texts.has_pairs else None
         side = Side("text", [item.text for item in texts], tokenizer, max_length, "data.max_length", sampler, pairs)
         super().__init__(texts, [side], too_long, seed)
-        self.texts = replace(texts, items=[texts.items[i] for i in self.kept])
+        self.texts = texts.select(self.kept)
         self.float_labels = float_labels
 
     def __getitem__(self, index: int) -> dict[str, Any]:

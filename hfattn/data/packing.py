@@ -5,8 +5,11 @@ the next token. As in transformers, labels are not shifted; the model shifts the
 not predicted: at the first token of each block, and at tokens that an earlier block has predicted.
 """
 
-from collections.abc import Sequence
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import torch
@@ -15,6 +18,9 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
 from .batches import IGNORED, Batch, _Batches, check_window
+from .stored import BUFFER, mapped
+
+CHARACTERS = 1 << 20  # of the documents that are encoded at once, if these are several
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class PackedText:
     """Documents as one stream of tokens.
 
     Attributes:
-        ids: (n,) token ids.
+        ids: (n,) token ids, in a temporary file.
         size: length of the predicted text, which is the whole text or all but its first token.
         unknown: number of unknown tokens.
     """
@@ -67,7 +73,7 @@ def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, backward: boo
             f"The tokenizer has no end token to put between the {len(texts)} documents; use another tokenizer, or "
             "write data.lines_are_texts: false."
         )
-    if missing := uncovered_characters(tokenizer, set().union(*texts)):
+    if missing := uncovered_characters(tokenizer, chain.from_iterable(texts)):
         raise UserError(
             f"The text has {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; use "
             "another tokenizer."
@@ -76,21 +82,32 @@ def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, backward: boo
     backend.no_padding()
     backend.no_truncation()
     backend.encode_special_tokens = True
-    encoded = [np.asarray(each.ids, np.int32) for each in backend.encode_batch_fast(list(texts), False)]
+    before, between = (array("i", [] if each is None else [each]) for each in (start, end))
+    characters = size = words = unknown = 0
+    with tempfile.TemporaryFile(buffering=BUFFER) as file:
+        for batch in _batches(texts):
+            for text, encoding in zip(batch, backend.encode_batch_fast(batch, False), strict=True):
+                ids = encoding.ids[::-1] if backward else encoding.ids
+                file.write(before.tobytes() + array("i", ids).tobytes())
+                before = between
+                unknown += ids.count(tokenizer.unk_token_id)
+                characters, size, words = characters + len(text), size + len(text.encode()), words + len(text.split())
+        stream = mapped(file, np.int32)
     backend.encode_special_tokens = False
-    if backward:
-        encoded = [ids[::-1] for ids in encoded]
-    unknown = sum(int((ids == tokenizer.unk_token_id).sum()) for ids in encoded)
-    stream = [] if start is None else [np.array([start], np.int32)]
-    for i, ids in enumerate(encoded):
-        stream += [np.array([end], np.int32), ids] if i else [ids]
-    first = tokenizer.decode(encoded[0][:1]) if start is None else ""
-    size = TextSize(
-        characters=sum(map(len, texts)) - len(first),
-        bytes=sum(len(text.encode()) for text in texts) - len(first.encode()),
-        words=sum(len(text.split()) for text in texts),
-    )
-    return PackedText(np.concatenate(stream), size, unknown)
+    first = tokenizer.decode(stream[:1].tolist()) if start is None else ""
+    return PackedText(stream, TextSize(characters - len(first), size - len(first.encode()), words), unknown)
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if batch and size + len(text) > CHARACTERS:
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    yield batch
 
 
 class PackedBlocks(_Batches):

@@ -1,7 +1,9 @@
 """Pairs of a source text and a target text: reading, splitting, and encoding as training examples."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ from ..errors import UserError
 from .encoding import EncodedExamples, Segmenter, Side
 from .examples import Examples
 from .rows import Row, Rows, Source, open_rows, parallel_files, read_lines
+from .stored import Derived, StoredItems
 
 TARGETS = "max_target_length"  # the field of data that limits the texts that a translator writes
 
@@ -35,7 +38,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairs(Examples[Pair]):
-    """Pairs in memory."""
+    """Pairs."""
 
     noun = "Pair"
 
@@ -57,7 +60,7 @@ def read_pairs(
     split: str = "train",
     revision: str | None = None,
 ) -> Pairs:
-    """Read pairs.
+    """Read pairs; their texts are stored in a temporary file.
 
     Args:
         dataset: one of
@@ -80,12 +83,15 @@ def read_pairs(
         rows = _parallel_rows(str(dataset), files, columns)
     else:
         rows = open_rows(dataset, columns=columns, config=config, split=split, revision=revision)
-    items = []
-    for row in rows:
-        source = rows.text(row, source_column, "source", "source_column")
-        target = rows.text(row, target_column, "target", "target_column")
-        fields = {name: row.values[name] for name in row.values if name not in used}
-        items.append(Pair(source, target, line=row.number, fields=fields))
+
+    def read() -> Iterator[Pair]:
+        for row in rows:
+            source = rows.text(row, source_column, "source", "source_column")
+            target = rows.text(row, target_column, "target", "target_column")
+            fields = {name: row.values[name] for name in row.values if name not in used}
+            yield Pair(source, target, line=row.number, fields=fields)
+
+    items = StoredItems(Pair, 2, read())
     if not items:
         raise UserError(f"{rows.name} is empty; write a source and its target on each line.")
     return Pairs(rows.name, items, unit=rows.unit)
@@ -96,14 +102,22 @@ def _parallel_rows(dataset: str, files: tuple[str, str], columns: tuple[str, str
     for path in paths:
         if not path.is_file():
             raise UserError(f"There is no file {path}; write the paths of two parallel files, such as train.{{en,de}}.")
-    texts = [[line for _, line in read_lines(path)] for path in paths]
-    if len(texts[0]) != len(texts[1]):
+    lines = [sum(1 for _ in read_lines(path)) for path in paths]
+    if lines[0] != lines[1]:
         raise UserError(
-            f"{paths[0].name} has {len(texts[0])} lines and {paths[1].name} has {len(texts[1])}; give files whose "
-            "lines are translations of each other."
+            f"{paths[0].name} has {lines[0]} lines and {paths[1].name} has {lines[1]}; give files whose lines are "
+            "translations of each other."
         )
-    rows = [Row(i, dict(zip(columns, row, strict=True))) for i, row in enumerate(zip(*texts, strict=True), start=1)]
-    return Rows(Path(dataset).name, lambda: iter(rows))
+
+    def start() -> Iterator[Row]:
+        for (number, source), (_, target) in zip(*map(read_lines, paths), strict=True):
+            yield Row(number, dict(zip(columns, (source, target), strict=True)))
+
+    return Rows(Path(dataset).name, start)
+
+
+def _prefixed(prefix: str, pair: Pair) -> str:
+    return prefix + pair.source
 
 
 class EncodedPairs(EncodedExamples):
@@ -139,7 +153,8 @@ class EncodedPairs(EncodedExamples):
         seed: int = 0,
     ) -> None:
         source_sampler, target_sampler = sampler if isinstance(sampler, tuple) else (sampler, sampler)
-        sources, targets = [prefix + pair.source for pair in pairs], [pair.target for pair in pairs]
+        sources = Derived(pairs.items, partial(_prefixed, prefix))
+        targets = Derived(pairs.items, attrgetter("target"))
         sides = [
             Side("source", sources, tokenizer, max_source_length, "data.max_source_length", source_sampler),
             Side(
@@ -153,7 +168,7 @@ class EncodedPairs(EncodedExamples):
             ),
         ]
         super().__init__(pairs, sides, too_long, seed)
-        self.pairs = replace(pairs, items=[pairs.items[i] for i in self.kept])
+        self.pairs = pairs.select(self.kept)
 
     def __getitem__(self, index: int) -> dict[str, list[int]]:
         source, target = self.segmentation(index)

@@ -360,7 +360,8 @@ def describe(
     report, seen = DataReport(), {}
     too_long = {field.name: getattr(data, field.name) for field in fields(data)}.get("too_long")
     for part, examples in parts.items():
-        unit, keys = f"{examples.noun.lower()}s", [hash(examples.texts(item)) for item in examples]
+        unit = f"{examples.noun.lower()}s"
+        keys = np.fromiter((hash(examples.texts(item)) for item in examples), np.int64, len(examples))
         report.facts.append(f"{part}: {len(examples):,} {unit} of {examples.name}")
         inputs = [examples.inputs(item) for item in examples.sample(SAMPLE, 0)]
         for name in inputs[0]:
@@ -373,10 +374,10 @@ def describe(
             _add_lengths(report, texts, count, limit, named, what)
             if part == "train" and data.is_own:
                 _add_languages(report, texts, languages, what)
-        seen[part] = set(keys)
+        seen[part] = np.unique(keys)
         if repeated := len(keys) - len(seen[part]):
             report.facts.append(f"  {repeated} repeat another")
-        if shared := len(seen[part] & seen["train"]) if part != "train" else 0:
+        if shared := int(np.isin(seen[part], seen["train"]).sum()) if part != "train" else 0:
             report.warnings.append(f"{shared} {unit} of {part} are in train too: data.validation, data.test")
     return report
 

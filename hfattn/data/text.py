@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
 from .rows import JSON_LINES, Source, is_table, local_file, open_rows
+from .stored import mapped
 
 EMBEDDED = "embedded"
 PARTS = ("train", "validation", "test")
@@ -206,12 +207,12 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str |
             parts = [piece[i : i + PIECE_CHARACTERS] for i in range(0, len(piece), PIECE_CHARACTERS)]
             for encoding in backend.encode_batch_fast(parts, add_special_tokens=False):
                 file.write(np.asarray(encoding.ids, dtype=dtype).tobytes())
-        file.flush()
-        if file.tell() < len(text) * dtype().itemsize:
+        ids = mapped(file, dtype)
+        if len(ids) < len(text):
             raise UserError(
                 f"The tokenizer makes fewer tokens of {text.name} than it has characters; use one of single characters."
             )
-        return EncodedText(np.memmap(file, dtype=dtype, mode="r"), vocabulary_size)
+        return EncodedText(ids, vocabulary_size)
 
 
 def check_split(split: Sequence[float | int | str], unit: str = "characters") -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from ..clean_process import FINGERPRINTS
 from ..data.parts import PARTS
 from ..data.rows import GIVEN, PRIVATE_DATASETS, local_data, parallel_files
+from ..data.stored import Again
 from ..data.text import EMBEDDED
 from ..files import read_json
 from .fingerprints import read_fingerprints
@@ -61,23 +62,34 @@ def texts_to_publish(config: Any, fewest: str = "none") -> str:
     return "samples" if has_public_data(config) else fewest
 
 
-def split_rare_numbers(texts: Iterable[str]) -> list[str]:
+def split_rare_numbers(texts: Iterable[str]) -> Iterable[str]:
     """Put spaces between the digits of numbers that are in fewer than ``FEW`` of the texts.
 
     A vocabulary that is learned from the result has no such number: 48291 becomes 4 8 2 9 1. Numbers have at least
     three digits.
+
+    Args:
+        texts: the texts, which are read now and each time that the result is read.
     """
-    texts = list(texts)
     found = Counter(number for text in texts for number in set(_NUMBER.findall(text)))
-    return [
-        _NUMBER.sub(lambda match: match[0] if found[match[0]] >= FEW else f" {' '.join(match[0])} ", text)
-        for text in texts
-    ]
+    often = {number for number, count in found.items() if count >= FEW}
+    return Again(
+        lambda: (
+            _NUMBER.sub(lambda match: match[0] if match[0] in often else f" {' '.join(match[0])} ", text)
+            for text in texts
+        )
+    )
 
 
-def vocabulary_texts(config: Any, texts: Iterable[str]) -> list[str]:
-    """Return the texts from which a run learns its vocabulary: without rare numbers if no samples are published."""
-    return list(texts) if texts_to_publish(config) == "samples" else split_rare_numbers(texts)
+def vocabulary_texts(config: Any, texts: Iterable[str]) -> Iterable[str]:
+    """Return the texts from which a run learns its vocabulary: without rare numbers if no samples are published.
+
+    Args:
+        config: the configuration of a recipe, whose data have been read.
+        texts: the texts. An iterator, which can be read once, is kept in memory.
+    """
+    texts = list(texts) if isinstance(texts, Iterator) else texts
+    return texts if texts_to_publish(config) == "samples" else split_rare_numbers(texts)
 
 
 def check_private_texts(folder: Path, texts: Iterable[str], own_words: Iterable[str] = ()) -> str:

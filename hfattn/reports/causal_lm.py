@@ -102,7 +102,7 @@ def backward_scores(model: Any, tokenizer: PreTrainedTokenizerBase, texts: Evalu
     documents, windows = texts.examples, texts.dataset
     assert isinstance(documents, Documents)
     assert isinstance(windows, PackedBlocks)
-    packed = pack([item.text for item in documents], tokenizer, backward=True)
+    packed = pack(documents.contents, tokenizer, backward=True)
     dataset = PackedBlocks(packed.ids, windows.block, windows.stride)
     return with_text_scores(score_rows(BackwardDirection(model), dataset, rows=rows), packed.size)
 

@@ -2,8 +2,9 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from huggingface_hub.dataclasses import strict
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -121,7 +122,8 @@ def build_tokenizer(
     Args:
         config: the section ``tokenizer``. The vocabulary has ``vocab_size`` entries, or fewer if the texts contain
             fewer.
-        texts: the texts; for characters also the number of occurrences of each.
+        texts: the texts, which are read several times; for characters also the number of occurrences of each. An
+            iterator, which can be read once, is kept in memory.
         ends: end each text with ``[EOS]``, for encoder-decoders.
         padding_side: "right" for encoder-decoders and classifiers, "left" for recurrent generation.
         masks: put each text between ``[CLS]`` and ``[SEP]``, and read ``[MASK]`` as the token to fill in, for masked
@@ -155,7 +157,8 @@ def build_tokenizer(
     if config.kind == "byte":
         symbols = special_symbols(unknown=False, ends=ends, pairs=pairs)
         return with_special_symbols(_bytes(config, symbols), symbols, padding_side)
-    texts, symbols = list(texts), special_symbols(unknown=True, ends=ends, masks=masks, pairs=pairs)
+    texts = list(texts) if isinstance(texts, Iterator) else texts
+    symbols = special_symbols(unknown=True, ends=ends, masks=masks, pairs=pairs)
     if not any(map(str.strip, texts)):
         raise UserError("The texts are empty, so there is nothing to build a tokenizer from; give it some text.")
     learn = {"word": _words, "whitespace": _words, "bpe": _bpe, "unigram": _unigram, "wordpiece": _wordpiece}[
@@ -170,7 +173,7 @@ def build_sampler(config: TokenizerConfig, tokenizer: PreTrainedTokenizerFast) -
     return SubwordSampler(tokenizer, config.sampling) if config.sampling else None
 
 
-def _words(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Tokenizer:
+def _words(config: TokenizerConfig, texts: Iterable[str], symbols: list[str]) -> Tokenizer:
     backend = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     stripped = [
         normalizers.Replace(Regex(rf"(?<={_LETTER})['’](?={_LETTER})"), ""),
@@ -204,7 +207,7 @@ def _bytes(config: TokenizerConfig, symbols: list[str]) -> Tokenizer:
     return backend
 
 
-def _bpe(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Tokenizer:
+def _bpe(config: TokenizerConfig, texts: Iterable[str], symbols: list[str]) -> Tokenizer:
     backend = _reversible(config, models.BPE(unk_token=UNKNOWN))
     size = _size(config, len(symbols) + len(_alphabet(backend, texts)))
     backend.train_from_iterator(
@@ -213,7 +216,7 @@ def _bpe(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Token
     return backend
 
 
-def _unigram(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Tokenizer:
+def _unigram(config: TokenizerConfig, texts: Iterable[str], symbols: list[str]) -> Tokenizer:
     backend = _reversible(config, models.Unigram())
     size = _size(config, len(symbols) + len(_alphabet(backend, texts)))
     normalize, split = backend.normalizer.normalize_str, backend.pre_tokenizer.pre_tokenize_str
@@ -224,7 +227,7 @@ def _unigram(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> T
     return backend
 
 
-def _wordpiece(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Tokenizer:
+def _wordpiece(config: TokenizerConfig, texts: Iterable[str], symbols: list[str]) -> Tokenizer:
     def backend_with(vocabulary: dict[str, int]) -> Tokenizer:
         backend = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
         backend.normalizer = normalizers.Sequence(_lowercase(config))
@@ -265,9 +268,10 @@ def _lowercase(config: TokenizerConfig) -> list[normalizers.Normalizer]:
     return [normalizers.Lowercase()] if config.lowercase else []
 
 
-def _alphabet(backend: Tokenizer, texts: list[str]) -> set[str]:
+def _alphabet(backend: Tokenizer, texts: Iterable[str]) -> set[str]:
     """Return the characters of the normalized texts; normalization acts on each character separately."""
-    return set().union(*(backend.normalizer.normalize_str(character) for character in set().union(*texts)))
+    characters = set(chain.from_iterable(texts))
+    return set().union(*map(backend.normalizer.normalize_str, characters))
 
 
 def _size(config: TokenizerConfig, least: int, what: str = "the characters of the texts") -> int:

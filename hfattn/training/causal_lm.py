@@ -306,9 +306,7 @@ def encode_parts(
     """
     texts = {part: examples for part, examples in parts.items() if isinstance(examples, Documents)}
     if texts:
-        packed = {
-            part: pack([item.text for item in documents], tokenizer, backward) for part, documents in texts.items()
-        }
+        packed = {part: pack(documents.contents, tokenizer, backward) for part, documents in texts.items()}
         if data.stateful:
             rows = arguments.eval_batch_size * arguments.world_size
             train_rows = arguments.train_batch_size * arguments.world_size

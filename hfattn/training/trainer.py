@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -236,8 +237,8 @@ class ReliableTrainer(Trainer):
         """Share of padding in the training batches, measured on the first epoch (exact with ``max_tokens``)."""
         if self.max_tokens is not None:
             return self._token_batches(self.max_tokens).padding_share
-        order, rows = list(self.train_dataset.sampler(self._data_seed)), self.args.train_batch_size
-        batches = (order[start : start + rows] for start in range(0, len(order), rows))
+        order = iter(self.train_dataset.sampler(self._data_seed))
+        batches = iter(lambda: list(islice(order, self.args.train_batch_size)), [])
         return padding_share(self.train_dataset.lengths, batches)
 
     @property

@@ -124,7 +124,9 @@ def main(command: RecipeCommand) -> None:
 
     start = time.perf_counter()
     logits = {
-        "train": classifier.fit(vocabulary_texts(config, texts["train"]), right["train"], parts["train"].labels, seed)
+        "train": classifier.fit(
+            list(vocabulary_texts(config, texts["train"])), right["train"], parts["train"].labels, seed
+        )
     }
     seconds = time.perf_counter() - start
 

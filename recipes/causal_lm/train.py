@@ -141,7 +141,7 @@ def open_tokenizer(config: Config, chat: bool, train: Examples[Any] | None = Non
     if "kind" in config.tokenizer:
         if train is None:
             return None
-        texts = vocabulary_texts(config, (text for item in train for text in train.texts(item)))
+        texts = vocabulary_texts(config, train.all_texts)
         tokenizer = learned_tokenizer(TokenizerConfig(**config.tokenizer), texts, template)
     else:
         tokenizer = load_tokenizer(config.pretrained or TokenizerLocation(**config.tokenizer))

@@ -178,7 +178,7 @@ def main(command: RecipeCommand) -> None:
     parts = data.read_parts(arguments.seed, command.datasets)
     if not pretrained:
         tokenizer = build_tokenizer(
-            config.tokenizer, vocabulary_texts(config, (item.text for item in parts["train"])), ends=False, masks=True
+            config.tokenizer, vocabulary_texts(config, parts["train"].contents), ends=False, masks=True
         )
         settings = own_config(config, len(tokenizer), tokenizer.pad_token_id)
         if data.next_sentence:

@@ -115,7 +115,7 @@ def main(command: RecipeCommand) -> None:
 
     # Model: an encoder, and what it or its teacher makes of the texts before the training
 
-    built = build_sentence_encoder(config, data, vocabulary_texts(config, PairNumbers(train).texts))
+    built = build_sentence_encoder(config, data, list(vocabulary_texts(config, PairNumbers(train).texts)))
     encoder = built.encoder
     facts = encoder_facts(config, built, data)
     vectors: dict[str, torch.Tensor | None] = dict.fromkeys(parts)

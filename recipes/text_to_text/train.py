@@ -5,6 +5,7 @@ accelerate launch recipes/text_to_text/train.py --config recipes/text_to_text/mi
 accelerate launch recipes/text_to_text/train.py --config recipes/text_to_text/mixture.yaml --resume
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,9 +106,9 @@ def own_config(config: Config, pad: int, start: int, end: int, size: int) -> Str
     return family_config(FAMILIES, config.model, vocab_size=size, **ids)
 
 
-def learn_tokenizer(config: Config, pairs: list[Pair]) -> PreTrainedTokenizerBase:
+def learn_tokenizer(config: Config, pairs: Sequence[Pair]) -> PreTrainedTokenizerBase:
     """Learn the tokenizer from the training examples and ``tokenizer.more_texts``, and add the sentinels."""
-    texts = vocabulary_texts(config, (text for pair in pairs for text in (pair.source, pair.target) if text))
+    texts = list(vocabulary_texts(config, (text for pair in pairs for text in (pair.source, pair.target) if text)))
     for file in config.tokenizer.more_texts:
         if (path := local_file(file)) is None:
             raise UserError(f"tokenizer.more_texts names {file!r}, which is not a file; write the path of a text file.")

@@ -13,7 +13,7 @@ from torch.utils.data import Subset
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from hfattn import BahdanauConfig, VaswaniConfig
-from hfattn.data import EncodedPairs, Pair, Pairs, PartsConfig, Source, choose_indices, fingerprints, read_pairs
+from hfattn.data import Again, EncodedPairs, Pair, Pairs, PartsConfig, Source, choose_indices, fingerprints, read_pairs
 from hfattn.errors import one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.generated import GENERATED, generated_for
@@ -134,12 +134,12 @@ def own_config(config: Config, pad: int, start: int, end: int, size: int, source
 
 def build_tokenizers(config: Config, pairs: Pairs) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
     """Learn the tokenizers of sources and targets from the training pairs; both are one object unless ``separate``."""
-    sources = vocabulary_texts(config, (pair.source for pair in pairs))
-    targets = vocabulary_texts(config, (pair.target for pair in pairs))
-    settings = config.tokenizer
-    if settings.separate:
+    sources = vocabulary_texts(config, Again(lambda: (pair.source for pair in pairs)))
+    targets = vocabulary_texts(config, Again(lambda: (pair.target for pair in pairs)))
+    if (settings := config.tokenizer).separate:
         return build_tokenizer(settings, sources, ends=True), build_tokenizer(settings, targets, ends=True)
-    tokenizer = build_tokenizer(settings, [*sources, *targets], ends=True)
+    both = Again(lambda: (text for texts in (sources, targets) for text in texts))
+    tokenizer = build_tokenizer(settings, both, ends=True)
     return tokenizer, tokenizer
 
 
