@@ -1,7 +1,7 @@
 """Search sentences by their vectors: those that are nearest to a text, with an index that can be kept."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -42,8 +42,22 @@ def search_sentences(
         raise UserError("The text to look for is empty; write a few words.")
     sentences = read_sentences(file)
     encoder = load_sentence_encoder(name)
-    vectors = functional.normalize(_vectors(encoder, sentences, index), dim=-1)
-    cosines = vectors @ functional.normalize(encoder.embed([text])[0], dim=0)
+    return nearest_sentences(encoder, text, sentences, _vectors(encoder, sentences, index), number)
+
+
+def nearest_sentences(
+    encoder: SentenceEncoder, text: str, sentences: Sequence[str], vectors: torch.Tensor, number: int
+) -> list[tuple[str, float]]:
+    """Return the sentences that are nearest to a text, with their cosines, the best first.
+
+    Args:
+        encoder: the model that made the vectors.
+        text: what to look for.
+        sentences: where to look.
+        vectors: vectors (N, D) of the sentences, of any length.
+        number: number of sentences to return; all, if there are fewer.
+    """
+    cosines = functional.normalize(vectors, dim=-1) @ functional.normalize(encoder.embed([text])[0], dim=0)
     best = cosines.topk(min(number, len(sentences)))
     return [(sentences[i], cosine) for i, cosine in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
 
@@ -56,10 +70,15 @@ def read_sentences(file: Path) -> list[str]:
     """
     if not file.is_file():
         raise UserError(f"{file} is not a file; give a text file with a sentence on each line, or a folder of images.")
-    sentences = list(dict.fromkeys(line.strip() for _, line in read_lines(file) if line.strip()))
+    sentences = distinct_lines(line for _, line in read_lines(file))
     if not sentences:
         raise UserError(f"{file} has no sentence; write one on each line.")
     return sentences
+
+
+def distinct_lines(lines: Iterable[str]) -> list[str]:
+    """Return the lines without spaces around them, without empty ones, and of equal ones the first."""
+    return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 
 def _vectors(encoder: SentenceEncoder, sentences: Sequence[str], index: Path | None) -> torch.Tensor:

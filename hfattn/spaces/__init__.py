@@ -3,7 +3,18 @@
 ``hfattn space build | run | push`` builds, serves and pushes a Space (``building``, ``serving``).
 """
 
-from .interface import BADGE, LANGUAGES, MOST_UNKNOWN, Texts, language_of, launch, number
+from .interface import BADGE, LANGUAGES, MOST_UNKNOWN, Texts, knows, language_of, launch, number
 from .settings import is_toy, load_folder
 
-__all__ = ["BADGE", "LANGUAGES", "MOST_UNKNOWN", "Texts", "is_toy", "language_of", "launch", "load_folder", "number"]
+__all__ = [
+    "BADGE",
+    "LANGUAGES",
+    "MOST_UNKNOWN",
+    "Texts",
+    "is_toy",
+    "knows",
+    "language_of",
+    "launch",
+    "load_folder",
+    "number",
+]

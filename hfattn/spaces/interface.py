@@ -8,6 +8,7 @@ import yaml
 
 if TYPE_CHECKING:
     import gradio as gr
+    from transformers import PreTrainedTokenizerBase
 
 LANGUAGES = ("en", "es")  # the first is the default
 BADGE = {"en": "TOY", "es": "JUGUETE"}  # of a model that was trained when the Space was built
@@ -87,6 +88,12 @@ class Texts:
         if key not in self.texts:
             raise KeyError(f"There is no text {key!r} in texts.yaml.")
         return key
+
+
+def knows(tokenizer: "PreTrainedTokenizerBase", text: str) -> bool:
+    """Return whether a tokenizer knows most of the tokens of a text, and the text has any."""
+    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return bool(tokens) and tokens.count(tokenizer.unk_token_id) <= MOST_UNKNOWN * len(tokens)
 
 
 def number(value: float, digits: int = 2) -> str:

@@ -19,7 +19,7 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.explaining import ImageReading, read_captions, read_image, render_image_html
 from hfattn.loading import load_any_model, load_captioner
 from hfattn.retrieval import embed_images, embed_texts, load_dual_encoder
-from hfattn.spaces import MOST_UNKNOWN, Texts, is_toy, launch, load_folder, number
+from hfattn.spaces import Texts, is_toy, knows, launch, load_folder, number
 
 SPACE = Path(__file__).parent
 TEXTS = Texts(SPACE / "texts.yaml")
@@ -145,11 +145,6 @@ class Finder(NamedTuple):
         for image in images:
             image.thumbnail((THUMBNAIL, THUMBNAIL))
         return Pool(images, embed_images(self.model, self.processor, images))
-
-    def knows(self, text: str) -> bool:
-        """Return whether the tokenizer knows most of the tokens of a text."""
-        tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return tokens.count(self.tokenizer.unk_token_id) <= MOST_UNKNOWN * len(tokens)
 
     def nearest(self, text: str, pool: "Pool") -> list[tuple[Image.Image, float]]:
         """Return the images that are nearest to a text with their cosines, the best first."""
@@ -375,7 +370,7 @@ def find_tab(page: gr.Blocks, finder: Finder) -> None:
         text = (text or "").strip()[:LONGEST_TEXT]
         if not text:
             TEXTS.refuse(request, "no_text")
-        if not finder.knows(text):
+        if not knows(finder.tokenizer, text):
             TEXTS.refuse(request, "unknown_text")
         return found_images(finder.nearest(text, pool or first))
 
