@@ -40,6 +40,10 @@ def _image_lens(page: Page) -> None:
     page.frame_locator("#maps iframe").locator("#thumbs button").first.wait_for()
 
 
+def _search(page: Page) -> None:
+    page.locator("#nearest .row").first.wait_for()
+
+
 def _lens(page: Page) -> None:
     page.locator("#words_pretrained .words").wait_for()
 
@@ -50,6 +54,7 @@ SHOTS: dict[str, tuple[Callable[[Page], None], str, int]] = {
     "attention_lab": (_lab, "h1", 1240),
     "char_writer": (_writer, "h1", 1000),
     "image_lens": (_image_lens, "h1", 1200),
+    "semantic_search": (_search, "h1", 1160),
     "sentiment_lens": (_lens, "h1", 1000),
 }
 

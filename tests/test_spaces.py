@@ -326,7 +326,9 @@ def test_a_long_text_does_not_keep_the_browser_busy(browser: Browser, url: str) 
 
 
 def test_there_are_the_demos_that_the_documentation_names() -> None:
-    assert space_names() == ["attention_explorer", "attention_lab", "char_writer", "image_lens", "sentiment_lens"]
+    assert space_names() == [
+        "attention_explorer", "attention_lab", "char_writer", "image_lens", "semantic_search", "sentiment_lens"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", space_names())

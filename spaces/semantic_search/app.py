@@ -36,8 +36,10 @@ CSS = """
 .nearest .row:first-child .text { font-weight: 700; }
 .nearest .text { overflow-wrap: anywhere; font-size: 1.05rem; }
 .nearest .cosine { font-variant-numeric: tabular-nums; text-align: right; }
-.nearest .bar { grid-column: 1 / -1; height: .4rem; border-radius: .25rem; background: var(--background-fill-secondary); }
+.nearest .bar { grid-column: 1 / -1; height: .4rem; border-radius: .25rem;
+  background: var(--background-fill-secondary); }
 .nearest .bar i { display: block; height: 100%; border-radius: .25rem; background: #2563eb; }
+.nearest + .quiet { margin-top: .8rem; }
 """
 
 
@@ -48,11 +50,13 @@ class Collection(NamedTuple):
         lines: the different sentences of the box.
         known: those of them that the model mostly knows.
         vectors: vectors (N, D) of ``known``.
+        cut: number of ``known`` of which the model does not read all tokens.
     """
 
     lines: list[str]
     known: list[str]
     vectors: torch.Tensor
+    cut: int
 
 
 class Finder(NamedTuple):
@@ -80,10 +84,16 @@ class Finder(NamedTuple):
     def knows(self, text: str) -> bool:
         return knows(self.encoder.tokenizer, text)
 
+    def excess(self, text: str) -> int | None:
+        """Return the number of tokens of a text if it has more than the model reads."""
+        tokens = len(self.encoder.tokenizer(text)["input_ids"])
+        return tokens if tokens > (self.encoder.max_length or tokens) else None
+
     def collected(self, lines: list[str]) -> Collection:
         """Return sentences with their vectors."""
         known = [line for line in lines if self.knows(line)]
-        return Collection(lines, known, self.encoder.embed(known) if known else torch.empty(0, 0))
+        vectors = self.encoder.embed(known) if known else torch.empty(0, 0)
+        return Collection(lines, known, vectors, sum(self.excess(line) is not None for line in known))
 
     def nearest(self, text: str, known: Sequence[str], vectors: torch.Tensor) -> list[tuple[str, float]]:
         """Return the sentences that are nearest to a text with their cosines, the best first."""
@@ -135,12 +145,6 @@ def quiet(text: str) -> str:
     return f'<p class="quiet">{html.escape(text)}</p>'
 
 
-def model_line(encoder: SentenceEncoder) -> str:
-    model, most = encoder.model, encoder.max_length
-    reads = f" · {TEXTS('tokens')}: {most:,}" if most is not None and most < 1_000_000 else ""
-    return f"`{model.config.model_type}` · {model.num_parameters():,} {TEXTS('parameters')}{reads}"
-
-
 def build(finder: Finder) -> gr.Blocks:
     """Build the page."""
     first = finder.collected(read_sentences(SPACE / "sentences.txt"))
@@ -154,6 +158,8 @@ def build(finder: Finder) -> gr.Blocks:
             TEXTS.refuse(request, "long_text", length=len(text), most=LONGEST)
         if not finder.knows(text):
             TEXTS.refuse(request, "unknown_text")
+        if tokens := finder.excess(text):
+            TEXTS.refuse(request, "many_tokens", tokens=tokens, most=finder.encoder.max_length)
         return text
 
     def find(
@@ -171,6 +177,8 @@ def build(finder: Finder) -> gr.Blocks:
         told = TEXTS.say(request, "looked_in", number=len(found.known))
         if left := len(lines) - len(found.known):
             told += " " + TEXTS.say(request, "left_out", number=left)
+        if found.cut:
+            told += " " + TEXTS.say(request, "cut", number=found.cut, most=finder.encoder.max_length)
         yield found, f'<ol class="nearest">{rows}</ol>{quiet(told)}'
 
     def drop(path: str | None, request: gr.Request) -> tuple[str, None]:
@@ -194,14 +202,20 @@ def build(finder: Finder) -> gr.Blocks:
     with gr.Blocks(title="Semantic search", analytics_enabled=False, delete_cache=(60, 60)) as page:
         gr.Markdown(TEXTS.toy("title", "toy") if finder.toy else TEXTS("title"))
         gr.Markdown(TEXTS("intro"))
-        gr.Markdown(model_line(finder.encoder), elem_classes="quiet")
+        model = finder.encoder.model
+        gr.Markdown(
+            f"`{model.config.model_type}` · {model.num_parameters():,} {TEXTS('parameters')}", elem_classes="quiet"
+        )
         with gr.Tab(TEXTS("tab_find"), id="find"):
             kept = gr.State(None, time_to_live=3600)
             text = gr.Textbox(label=TEXTS("look_for"), max_length=LONGEST)
-            examples = gr.Dataset(
-                components=[text], samples=[[each] for each in examples_for(None)], type="index", label=TEXTS("examples")
-            )
             finding = gr.Button(TEXTS("find"), variant="primary")
+            examples = gr.Dataset(
+                components=[text],
+                samples=[[each] for each in examples_for(None)],
+                type="index",
+                label=TEXTS("examples"),
+            )
             with gr.Row(equal_height=False):
                 with gr.Column(scale=3, min_width=300):
                     nearest = gr.HTML(elem_id="nearest", min_height=120)
@@ -210,7 +224,7 @@ def build(finder: Finder) -> gr.Blocks:
                         "\n".join(first.lines), label=TEXTS("sentences"), info=TEXTS("sentences_info"), lines=10,
                         max_lines=16, elem_id="sentences",
                     )  # fmt: skip
-                    file = gr.File(label=TEXTS("file"), type="filepath", height=140)
+                    file = gr.File(label=TEXTS("own_file"), type="filepath", height=140)
                     gr.Markdown(TEXTS("privacy"), elem_classes="quiet")
         with gr.Tab(TEXTS("tab_compare"), id="compare"):
             one = gr.Textbox(EXAMPLES["en"][1], label=TEXTS("one"), max_length=LONGEST)
