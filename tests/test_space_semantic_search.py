@@ -181,7 +181,7 @@ def test_the_toy_has_not_seen_the_sentences_of_the_page_and_knows_their_words() 
     recipe = load_recipe(ROOT / "recipes" / settings.recipe / "train.py")
     path = ROOT / "recipes" / settings.recipe / f"{settings.config}.yaml"
     config = load_config(recipe.Config, path, override_words(settings.overrides))
-    pairs = phrase_pairs("train", config.data.examples, config.training.seed).items
+    pairs = phrase_pairs("train", config.data.examples, config.training["seed"]).items
 
     def words(text: str) -> tuple[str, ...]:
         return tuple(re.findall(r"\w+", text.lower()))
