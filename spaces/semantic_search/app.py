@@ -224,7 +224,7 @@ def build(finder: Finder) -> gr.Blocks:
                         "\n".join(first.lines), label=TEXTS("sentences"), info=TEXTS("sentences_info"), lines=10,
                         max_lines=16, elem_id="sentences",
                     )  # fmt: skip
-                    file = gr.File(label=TEXTS("own_file"), type="filepath", height=140)
+                    file = gr.File(label=TEXTS("own_file"), type="filepath", height=190)
                     gr.Markdown(TEXTS("privacy"), elem_classes="quiet")
         with gr.Tab(TEXTS("tab_compare"), id="compare"):
             one = gr.Textbox(EXAMPLES["en"][1], label=TEXTS("one"), max_length=LONGEST)
