@@ -54,7 +54,7 @@ SHOTS: dict[str, tuple[Callable[[Page], None], str, int]] = {
     "attention_lab": (_lab, "h1", 1240),
     "char_writer": (_writer, "h1", 1000),
     "image_lens": (_image_lens, "h1", 1200),
-    "semantic_search": (_search, "h1", 1310),
+    "semantic_search": (_search, "h1", 1278),
     "sentiment_lens": (_lens, "h1", 1000),
 }
 
