@@ -9,7 +9,7 @@ reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its 
 the losses and the norms of the gradients of all rows are compared, without dropout.
 
 The second table has an epoch over 512 pairs of mixed lengths, about 15 + 15 tokens: in random batches of 64 pairs,
-padded to the longest, or in batches of similar lengths with at most 2,048 tokens on a side, as ``data.max_tokens`` of
+padded to the longest, or in batches of similar lengths with at most 2,048 tokens on a side, as ``max_tokens`` of
 the recipes makes them. The losses over all pairs are compared first. ``--write`` writes
 docs/records/train_transformer.json and the tables of docs/speed.md.
 """
