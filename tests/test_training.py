@@ -555,7 +555,7 @@ def test_batches_by_tokens_in_training(tmp_path: Path) -> None:
     forward = trainer.model.forward
 
     def watched(input_ids: torch.Tensor, **kwargs: Any) -> Any:
-        shapes.append((tuple(input_ids.shape), tuple(kwargs["labels"].shape)))
+        shapes.append((tuple(input_ids.shape), tuple(kwargs["decoder_input_ids"].shape)))
         return forward(input_ids=input_ids, **kwargs)
 
     trainer.model.forward = watched
