@@ -5,40 +5,35 @@ from typing import Any
 
 import torch
 from common_tests import HIDDEN_SIZE, NUM_HEADS, NUM_LAYERS, VOCAB_SIZE, CommonTests, ConfigTester
-from transformers import BertConfig, ViTConfig
+from transformers import BertConfig
 
-from hfattn import DualEncoderConfig, DualEncoderModel, RNNEncoderConfig, VaswaniVisionConfig
+from hfattn import DualEncoderConfig, DualEncoderModel, VaswaniVisionConfig
 
 LAYERS: dict[str, Any] = {"hidden_size": HIDDEN_SIZE, "intermediate_size": 37, "num_attention_heads": NUM_HEADS}
-VIT = ViTConfig(**LAYERS, num_hidden_layers=NUM_LAYERS, image_size=16, patch_size=8).to_dict()
-BERT = BertConfig(**LAYERS, num_hidden_layers=NUM_LAYERS, vocab_size=VOCAB_SIZE).to_dict()
-OURS: dict[str, Any] = {
-    "vision_config": VaswaniVisionConfig(**LAYERS, encoder_layers=NUM_LAYERS, image_size=16, patch_size=8).to_dict(),
-    "text_config": RNNEncoderConfig(
-        vocab_size=VOCAB_SIZE, embedding_size=16, hidden_size=HIDDEN_SIZE, num_hidden_layers=NUM_LAYERS
-    ).to_dict(),
-}
 
 
-class DualEncoderTests(CommonTests):
+class DualEncoderTest(CommonTests, unittest.TestCase):
+    """With a tower of hfattn and one of transformers."""
+
     config_class = DualEncoderConfig
     all_model_classes = (DualEncoderModel,)
     has_attentions = False
     extra_inputs = {"pixel_values": torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))}
+    fields = {
+        "vision_config": VaswaniVisionConfig(
+            **LAYERS, encoder_layers=NUM_LAYERS, image_size=16, patch_size=8
+        ).to_dict(),
+        "text_config": BertConfig(**LAYERS, num_hidden_layers=NUM_LAYERS, vocab_size=VOCAB_SIZE).to_dict(),
+        "projection_dim": 12,
+        "text_hidden_size": 20,
+        "logit_bias_init_value": -10,
+    }
 
     @unittest.skip("the outputs of the towers have the hidden states; test_get_text_features_hidden_states has them")
     def test_hidden_states_output(self) -> None: ...
 
     @unittest.skip("the outputs of the towers have the hidden states")
     def test_retain_grad_hidden_states_attentions(self) -> None: ...
-
-
-class ClipTest(DualEncoderTests, unittest.TestCase):
-    fields = {"vision_config": VIT, "text_config": BERT, "projection_dim": 12, "text_pooling": "pooler"}
-
-
-class SigmoidTest(DualEncoderTests, unittest.TestCase):
-    fields = {**OURS, "projection_dim": 12, "text_hidden_size": 20, "logit_bias_init_value": -10}
 
 
 class DualEncoderConfigTest(unittest.TestCase):
