@@ -132,7 +132,6 @@ RECIPES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "causal_lm": causal_lm,
     "char_lm": char_lm,
 }
-ORDER = list(RECIPES)
 
 
 # Measurement
@@ -229,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1_000_000, help="sentence pairs for translation")
     parser.add_argument("--megabytes", type=int, default=100, help="size of the text for the language models")
-    parser.add_argument("--only", nargs="+", choices=RECIPES, default=ORDER)
+    parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--write", action="store_true", help="write docs/records/scale.json and docs/scaling.md")
     arguments = parser.parse_args()
     record = json.loads(RECORD.read_text()) if RECORD.is_file() else {"runs": []}

@@ -31,6 +31,7 @@ from hfattn.data import TokenBatches
 from hfattn.exchange.from_torch import DECODER, ENCODER, GENERATOR
 from hfattn.exchange.names import to_theirs
 from hfattn.exchange.vaswani import transformer_rows
+from hfattn.metrics.language_model import IGNORED
 from hfattn.models.modeling_vaswani import sinusoidal_positions
 from hfattn.training import nats_for_logits
 
@@ -39,7 +40,6 @@ MARIAN, SDPA, EAGER, TORCH = "Marian, sdpa", "hfattn, sdpa", "hfattn, eager", "n
 CHUNKED = "hfattn, sdpa, loss in chunks"
 MIXED, LONGEST = 512, 60  # pairs of mixed lengths, and tokens of the longest
 RANDOM, BY_TOKENS = "random batches", "batches by tokens"
-IGNORED = -100
 
 
 class TorchTranslator(nn.Module):

@@ -130,7 +130,7 @@ def test_sentences_that_the_model_does_not_read_are_told(user: Client, model: Pa
     long = " ".join(["a good film"] * 20)
     shown = user.predict(text=TEXT, sentences=f"{long}\n子猫 子犬\na good film", api_name="/find")
     assert "The nearest of 2 sentences." in shown
-    assert "does not know most of their words: 1." in shown
+    assert "does not know enough of their words: 1." in shown
     assert "reads the first 40 tokens alone, because they are longer: 1." in shown
     assert [text for text, _ in rows(shown)].count(long) == 1
 

@@ -79,6 +79,7 @@ class EncodedExamples(TrainingExamples[dict[str, Any]]):
         kept: indices of the examples that are kept, in their order.
         ids: the token ids of the examples that are kept, by side, in temporary files.
         dropped: number of examples that were left out.
+        is_sampled: whether the segmentations of a side are sampled.
         lengths: (n, sides) numbers of tokens, the end token included; measured in the first epoch if segmentations are
             sampled.
 
@@ -99,7 +100,8 @@ class EncodedExamples(TrainingExamples[dict[str, Any]]):
         self.sides = [side._replace(texts=selected(side.texts, self.kept)) for side in sides]
         self.ids = [ids.select(self.kept) for _, ids in encoded]
         self.seed = seed
-        if any(side.sampler for side in sides):
+        self.is_sampled = any(side.sampler for side in sides)
+        if self.is_sampled:
             drawn = (len(ids) for index in range(len(self)) for ids in self.segmentation(index))
             self.lengths = np.fromiter(drawn, np.int64, len(self) * len(sides)).reshape(-1, len(sides))
         else:
@@ -110,7 +112,7 @@ class EncodedExamples(TrainingExamples[dict[str, Any]]):
 
     def segmentation(self, index: int) -> list[list[int]]:
         """Return the token ids of the texts of an example in this epoch."""
-        if not any(side.sampler for side in self.sides):
+        if not self.is_sampled:
             return [ids[index] for ids in self.ids]
         generator = Random(f"{self.seed} {self.epoch} {index}")
         segmented = []

@@ -20,7 +20,7 @@ from ..tokenizers import uncovered_characters
 from .batches import IGNORED, Batch, _Batches, check_window
 from .stored import BUFFER, mapped
 
-CHARACTERS = 1 << 20  # of the documents that are encoded at once, if these are several
+CHARACTERS = 1 << 20  # of documents that are encoded at once; a longer document is encoded alone
 
 
 @dataclass(frozen=True)

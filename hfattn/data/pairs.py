@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,15 +103,16 @@ def _parallel_rows(dataset: str, files: tuple[str, str], columns: tuple[str, str
     for path in paths:
         if not path.is_file():
             raise UserError(f"There is no file {path}; write the paths of two parallel files, such as train.{{en,de}}.")
-    lines = [sum(1 for _ in read_lines(path)) for path in paths]
-    if lines[0] != lines[1]:
-        raise UserError(
-            f"{paths[0].name} has {lines[0]} lines and {paths[1].name} has {lines[1]}; give files whose lines are "
-            "translations of each other."
-        )
 
     def start() -> Iterator[Row]:
-        for (number, source), (_, target) in zip(*map(read_lines, paths), strict=True):
+        for lines in zip_longest(*map(read_lines, paths)):
+            if None in lines:
+                numbers = [sum(1 for _ in read_lines(path)) for path in paths]
+                raise UserError(
+                    f"{paths[0].name} has {numbers[0]} lines and {paths[1].name} has {numbers[1]}; give files whose "
+                    "lines are translations of each other."
+                )
+            (number, source), (_, target) = lines
             yield Row(number, dict(zip(columns, (source, target), strict=True)))
 
     return Rows(Path(dataset).name, start)

@@ -129,7 +129,7 @@ class StoredTexts(_Stored[str]):
     """Texts."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        # JSON can escape a half of a surrogate pair, which is no UTF-8.
+        # An escape in JSON, such as "\ud800", may be half of a character, which strict UTF-8 cannot encode.
         super().__init__((text.encode(errors="surrogatepass") for text in texts), np.uint8)
 
     def read(self, place: int) -> str:

@@ -91,7 +91,7 @@ class Texts:
 
 
 def knows(tokenizer: "PreTrainedTokenizerBase", text: str) -> bool:
-    """Return whether a tokenizer knows most of the tokens of a text, and the text has any."""
+    """Return whether a text has tokens, and at most the share ``MOST_UNKNOWN`` of them is unknown to a tokenizer."""
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     return bool(tokens) and tokens.count(tokenizer.unk_token_id) <= MOST_UNKNOWN * len(tokens)
 

@@ -48,7 +48,7 @@ class Collection(NamedTuple):
 
     Args:
         lines: the different sentences of the box.
-        known: those of them that the model mostly knows.
+        known: those of them of which the model knows enough tokens.
         vectors: vectors (N, D) of ``known``.
         cut: number of ``known`` of which the model does not read all tokens.
     """
