@@ -290,18 +290,33 @@ def times_table(record: Record, table: str, first: str) -> str:
     return markdown([first, *columns], lines)
 
 
+def write_between(page: Path, marker: str, text: str) -> None:
+    """Replace what a page has between ``<!-- marker -->`` and ``<!-- /marker -->``."""
+    before, _, after = _parts(page, marker)
+    page.write_text(before + text + after, encoding="utf-8")
+
+
+def between(page: Path, marker: str) -> str:
+    """Return what a page has between ``<!-- marker -->`` and ``<!-- /marker -->``."""
+    return _parts(page, marker)[1]
+
+
+def _parts(page: Path, marker: str) -> tuple[str, str, str]:
+    """Return a page up to the end of the first marker, what is between them, and the rest from the second one."""
+    start, end = (f"<!-- {slash}{marker} -->\n" for slash in ("", "/"))
+    before, _, rest = page.read_text(encoding="utf-8").partition(start)
+    text, _, after = rest.partition(end)
+    return before + start, text, end + after
+
+
 def write(benchmark: Benchmark, record: Record) -> None:
     """Write the tables of a record between the markers of the page."""
-    start, end = (f"<!-- {slash}benchmark {benchmark.name} -->\n" for slash in ("", "/"))
-    before, _, rest = benchmark.page.read_text(encoding="utf-8").partition(start)
-    _, _, after = rest.partition(end)
-    benchmark.page.write_text(f"{before}{start}{benchmark.report(record)}{end}{after}", encoding="utf-8")
+    write_between(benchmark.page, f"benchmark {benchmark.name}", benchmark.report(record))
 
 
 def written(benchmark: Benchmark) -> str:
     """Return what the page has between the markers."""
-    start, end = (f"<!-- {slash}benchmark {benchmark.name} -->\n" for slash in ("", "/"))
-    return benchmark.page.read_text(encoding="utf-8").partition(start)[2].partition(end)[0]
+    return between(benchmark.page, f"benchmark {benchmark.name}")
 
 
 def save(path: Path, tables: dict[str, Any]) -> None:

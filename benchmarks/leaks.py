@@ -31,13 +31,14 @@ import transformers
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from transformers import PreTrainedModel
 
+from benchmarks.harness import write_between
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForMaskedLM
 from hfattn.models.configuration_layers import PATTERNS
 from hfattn.models.modeling_vaswani import find_pattern
 
 ROOT = Path(__file__).parents[1]
 PAGE, RECORD = ROOT / "docs" / "efficient.md", ROOT / "docs" / "records" / "leaks.json"
-START, END = "<!-- leaks -->\n", "<!-- /leaks -->\n"
+MARKER = "leaks"
 TOKENS, PADDING, SYMBOLS = 128, 64, 50
 ROUNDING = 1e-9
 CHECKS = {
@@ -305,10 +306,8 @@ def main() -> None:
     found = {name: {check: asdict(each) for check, each in of_model.items()} for name, of_model in results.items()}
     record = {"versions": versions, "models": found}
     RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-    _, _, after = rest.partition(END)
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
-    PAGE.write_text(f"{before}{START}{table(results)}\nMeasured with {named}.\n{END}{after}", encoding="utf-8")
+    write_between(PAGE, MARKER, f"{table(results)}\nMeasured with {named}.\n")
 
 
 if __name__ == "__main__":

@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.harness import RECORDS, ROOT, markdown
+from benchmarks.harness import RECORDS, ROOT, markdown, write_between
 from hfattn.training.results import cpu_name
 
 PAGE = ROOT / "docs" / "scaling.md"
 RECORD = RECORDS / "scale.json"
-START, END = "<!-- benchmark scale -->\n", "<!-- /benchmark scale -->\n"
+MARKER = "benchmark scale"
 SMALL = {"translation": 5000, "causal_lm": 2, "char_lm": 2}  # pairs, or megabytes of text, of the small file
 LANGUAGES = ("bcdfghjklmnprstvz", "zvtsrpnmlkjhgfdcb")  # consonants, with which syllables begin
 WORDS, SENTENCE = 50_000, (5, 26)  # words of a language, and of a sentence
@@ -243,8 +243,7 @@ def main() -> None:
     print(report(record))
     if arguments.write:
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        before, _, rest = PAGE.read_text().partition(START)
-        PAGE.write_text(f"{before}{START}{report(record)}{END}{rest.partition(END)[2]}")
+        write_between(PAGE, MARKER, report(record))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ import json
 import pytest
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
-from benchmarks.leaks import CHECKS, END, PAGE, RECORD, START, THEIRS, VARIANTS, Found, checks, models, ours, table
+from benchmarks.harness import between
+from benchmarks.leaks import CHECKS, MARKER, PAGE, RECORD, THEIRS, VARIANTS, Found, checks, models, ours, table
 from hfattn.models.configuration_layers import PATTERNS
 
 
@@ -36,5 +37,5 @@ def test_the_page_has_the_table_of_the_record() -> None:
     results = {
         name: {check: Found(**each) for check, each in found.items()} for name, found in record["models"].items()
     }
-    written = PAGE.read_text().partition(START)[2].partition(END)[0]
+    written = between(PAGE, MARKER)
     assert written.startswith(table(results)), "run python -m benchmarks.leaks --write"

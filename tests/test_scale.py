@@ -18,7 +18,8 @@ from accelerate.commands.launch import launch_command_parser
 from commands import ROOT
 from page_blocks import BLOCK
 
-from benchmarks.scale import END, RECORD, START, report, write_lines, write_pairs
+from benchmarks.harness import between
+from benchmarks.scale import MARKER, RECORD, report, write_lines, write_pairs
 from hfattn.data import (
     EncodedPairs,
     Pair,
@@ -208,5 +209,5 @@ def test_the_hub_would_take_the_jobs_of_the_page() -> None:
 
 
 def test_the_table_of_the_page_is_that_of_the_record() -> None:
-    written = PAGE.read_text().partition(START)[2].partition(END)[0]
+    written = between(PAGE, MARKER)
     assert written == report(json.loads(RECORD.read_text()))
