@@ -2,9 +2,7 @@
 
 import html
 import json
-import os
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,8 @@ from browser import visited
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from playwright.sync_api import Browser
+from space_server import PYTHON, served
+from space_server import user as user
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
 from hfattn import BahdanauConfig, VaswaniConfig
@@ -29,7 +29,6 @@ from hfattn.spaces.building import build_space
 from hfattn.spaces.serving import running
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
-PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 SENTENCE = "is the small house old?"
 DATE = "lunes, 22 de abril de 2019"
 SEARCH: dict[str, Any] = {"way": "beam", "beams": 3, "temperature": 1.0, "seed": 0}
@@ -75,14 +74,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def url(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("spaces") / "explorer"
-    build_space("attention_explorer", folder, models)
-    with running(folder, PYTHON) as address:
+    with served("attention_explorer", folder, models) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def user(url: str) -> Client:
-    return Client(url, verbose=False)
 
 
 @pytest.fixture(scope="module")
@@ -185,8 +178,7 @@ def test_a_guess_is_not_shown_as_a_translation(user: Client, toys: Client) -> No
 def test_headings_are_those_of_the_models(models: dict[str, str], tmp_path: Path, toys: Client) -> None:
     """A model of another family than its column has its own heading; a toy has a badge."""
     folder = tmp_path / "explorer"
-    build_space("attention_explorer", folder, models | {"vaswani_phrases": models["luong_phrases"]})
-    with running(folder, PYTHON) as address:
+    with served("attention_explorer", folder, models | {"vaswani_phrases": models["luong_phrases"]}) as address:
         values = [each["props"].get("value") for each in Client(address, verbose=False).config["components"]]
     headings = [str(each) for each in values if "family_" in str(each)]
     assert [re.findall(r"family_\w+", each)[0] for each in headings] == [

@@ -2,9 +2,7 @@
 
 import itertools
 import math
-import os
 import re
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,12 +15,11 @@ from browser import visited
 from commands import ROOT
 from gradio_client import Client
 from playwright.sync_api import Browser, Locator
+from space_server import served
+from space_server import user as user
 
 from hfattn.attention import DISTRIBUTIONS, LAYOUTS, SCORES, attend
-from hfattn.spaces.building import build_space
-from hfattn.spaces.serving import running
 
-PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 LINE: list[list[Any]] = [[-3, -2], [0.5, 3], [2.5, 1]]
 PLANE: list[list[Any]] = [[-3, 2, 2, 4], [-3, -2, 4, 0], [-1, 0, None, None]]
 OPTIONS = {
@@ -35,14 +32,8 @@ OPTIONS = {
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("spaces") / "lab"
-    build_space("attention_lab", folder)
-    with running(folder, PYTHON) as address:
+    with served("attention_lab", folder) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def user(url: str) -> Client:
-    return Client(url, verbose=False)
 
 
 def numbers(text: str) -> list[float]:

@@ -3,10 +3,8 @@
 import base64
 import io
 import json
-import os
 import re
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +19,9 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from PIL import Image
 from playwright.sync_api import Browser
+from space_server import cache as cache
+from space_server import served
+from space_server import user as user
 from tiny_models import tiny_dual_encoder
 from transformers import ViTImageProcessorPil
 
@@ -34,12 +35,8 @@ from hfattn.data import open_image
 from hfattn.explaining import AttentionRecord, read_captions, read_image
 from hfattn.loading import load_any_model, load_captioner
 from hfattn.retrieval import embed_images, embed_texts, load_dual_encoder
-from hfattn.spaces.building import build_space
 from hfattn.spaces.interface import number
-from hfattn.spaces.serving import running
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
-
-PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 
 
 @pytest.fixture(scope="module")
@@ -75,23 +72,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("uploads")
-
-
-@pytest.fixture(scope="module")
 def url(models: dict[str, Path], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     space = tmp_path_factory.mktemp("spaces") / "lens"
-    build_space("image_lens", space, {name: str(path) for name, path in models.items()})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADIO_TEMP_DIR", str(cache))
-        with running(space, PYTHON) as address:
-            yield address
-
-
-@pytest.fixture(scope="module")
-def user(url: str) -> Client:
-    return Client(url, verbose=False)
+    with served("image_lens", space, models, cache) as address:
+        yield address
 
 
 def upright(path: Path) -> Path:

@@ -1,9 +1,7 @@
 """Semantic search: tested over HTTP and in a browser."""
 
 import importlib.util
-import os
 import re
-import sys
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -17,21 +15,21 @@ from commands import ROOT
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from playwright.sync_api import Browser
+from space_server import cache as cache
+from space_server import served
+from space_server import user as user
 from tiny_models import tiny_model
 
 from hfattn.generated import phrase_pairs
 from hfattn.loading import load_any_model
 from hfattn.resources import load_recipe
 from hfattn.sentence_encoders import SentenceModules, write_modules
-from hfattn.spaces.building import build_space
 from hfattn.spaces.interface import number
-from hfattn.spaces.serving import running
 from hfattn.spaces.settings import read_space
 from hfattn.text_search import read_sentences
 from hfattn.training import load_config
 from hfattn.yaml_values import override_words
 
-PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 SPACE = ROOT / "spaces" / "semantic_search"
 OWN = "a good film\n\nthe dog is <b>sad</b> & old\n a good film \nthe plot is dull\n"
 DIFFERENT = ["a good film", "the dog is <b>sad</b> & old", "the plot is dull"]
@@ -69,23 +67,10 @@ def load_app() -> Any:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("uploads")
-
-
-@pytest.fixture(scope="module")
 def url(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     space = tmp_path_factory.mktemp("spaces") / "search"
-    build_space("semantic_search", space, {"encoder": str(model)})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADIO_TEMP_DIR", str(cache))
-        with running(space, PYTHON) as address:
-            yield address
-
-
-@pytest.fixture(scope="module")
-def user(url: str) -> Client:
-    return Client(url, verbose=False)
+    with served("semantic_search", space, {"encoder": model}, cache) as address:
+        yield address
 
 
 def rows(shown: str) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """Sentiment lens: tested over HTTP and in a browser."""
 
-import os
 import re
 import sys
 import threading
@@ -16,6 +15,8 @@ from browser import visited
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from playwright.sync_api import Browser
+from space_server import served
+from space_server import user as user
 from tiny_models import TEXTS, wordpiece_tokenizer
 from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
@@ -24,11 +25,8 @@ from hfattn.explaining import agreement, alignment, saliency, score_attention
 from hfattn.generated import opinion_texts
 from hfattn.loading import load_any_model
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
-from hfattn.spaces.building import build_space
-from hfattn.spaces.serving import running
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
-PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 TEXT = "Emily says that she was moved by the French film, but not surprised."
 METHODS = ("attention", "gradient_x_input", "integrated_gradients")
 
@@ -75,14 +73,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def url(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("spaces") / "lens"
-    build_space("sentiment_lens", folder, {name: str(path) for name, path in folders.items()})
-    with running(folder, PYTHON) as address:
+    with served("sentiment_lens", folder, folders) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def user(url: str) -> Client:
-    return Client(url, verbose=False)
 
 
 def read(user: Client, text: str = TEXT, method: str = "integrated_gradients") -> tuple[str, ...]:

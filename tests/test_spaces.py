@@ -3,7 +3,6 @@
 SPACES_PYTHON names the interpreter of an environment with only what their requirements.txt name: ``make spaces``.
 """
 
-import os
 import re
 import shlex
 import shutil
@@ -29,6 +28,7 @@ from gradio_client.exceptions import AppError
 from hub_server import HubServer
 from huggingface_hub import SpaceCard, metadata_load
 from playwright.sync_api import Browser, Route
+from space_server import PYTHON
 from transformers import PreTrainedTokenizerBase, set_seed
 from typer.testing import CliRunner
 
@@ -46,7 +46,6 @@ from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config
 from hfattn_cli import app
 
-PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 CLEAN = sys.executable != PYTHON
 LENGTH = 30
 SETTINGS = {
