@@ -3,7 +3,7 @@
 ``hfattn space build | run | push`` builds, serves and pushes a Space (``building``, ``serving``).
 """
 
-from .interface import BADGE, LANGUAGES, MOST_UNKNOWN, Texts, knows, language_of, launch, number
+from .interface import BADGE, LANGUAGES, MOST_UNKNOWN, Texts, knows, language_of, launch, number, own_language_first
 from .settings import is_toy, load_folder
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "launch",
     "load_folder",
     "number",
+    "own_language_first",
 ]

@@ -1,6 +1,6 @@
 """Serve the page of a Space with texts in the user's language, a common style and a queue."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -113,6 +113,12 @@ def language_of(request: "gr.Request | None") -> str:
         except ValueError:
             continue
     return next((language for _, _, language in sorted(wanted) if language in LANGUAGES), LANGUAGES[0])
+
+
+def own_language_first(texts: Mapping[str, Sequence[str]], request: "gr.Request | None") -> list[str]:
+    """Return texts, which are given by language, those in the language of the reader first."""
+    own = language_of(request)
+    return [text for language in sorted(texts, key=lambda each: each != own) for text in texts[language]]
 
 
 def launch(page: "gr.Blocks", texts: Texts, css: str = "", **options: Any) -> Any:

@@ -14,7 +14,7 @@ import torch
 from hfattn.data.rows import read_lines
 from hfattn.errors import UserError, one_sentence
 from hfattn.sentence_encoders import SentenceEncoder, load_sentence_encoder
-from hfattn.spaces import Texts, is_toy, knows, language_of, launch, load_folder, number
+from hfattn.spaces import Texts, is_toy, knows, launch, load_folder, number, own_language_first
 from hfattn.text_search import distinct_lines, nearest_sentences, read_sentences
 
 SPACE = Path(__file__).parent
@@ -126,12 +126,6 @@ def checked(lines: Sequence[str], request: gr.Request) -> list[str]:
     return sentences
 
 
-def examples_for(request: gr.Request | None) -> list[str]:
-    """Return the examples, those in the language of the reader first."""
-    own = language_of(request)
-    return [text for language in sorted(EXAMPLES, key=lambda each: each != own) for text in EXAMPLES[language]]
-
-
 def row(text: str, cosine: float, tag: str) -> str:
     """Return a text, a cosine and its bar; a bar has no length below 0."""
     return (
@@ -193,11 +187,11 @@ def build(finder: Finder) -> gr.Blocks:
         return f'<div class="nearest">{row(TEXTS.say(request, "cosine"), cosine, tag="p")}</div>'
 
     def welcome(request: gr.Request) -> tuple[gr.Dataset, str]:
-        listed = examples_for(request)
+        listed = own_language_first(EXAMPLES, request)
         return gr.Dataset(samples=[[each] for each in listed]), listed[0]
 
     def choose(place: int, request: gr.Request) -> str:
-        return examples_for(request)[place]
+        return own_language_first(EXAMPLES, request)[place]
 
     with gr.Blocks(title="Semantic search", analytics_enabled=False, delete_cache=(60, 60)) as page:
         gr.Markdown(TEXTS.toy("title", "toy") if finder.toy else TEXTS("title"))
@@ -212,7 +206,7 @@ def build(finder: Finder) -> gr.Blocks:
             finding = gr.Button(TEXTS("find"), variant="primary")
             examples = gr.Dataset(
                 components=[text],
-                samples=[[each] for each in examples_for(None)],
+                samples=[[each] for each in own_language_first(EXAMPLES, None)],
                 type="index",
                 label=TEXTS("examples"),
             )

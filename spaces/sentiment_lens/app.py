@@ -21,7 +21,7 @@ from hfattn.explaining import ScoredText, agreement, alignment, saliency, score_
 from hfattn.loading import load_any_model, max_positions
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
 from hfattn.models.alignment import layers_without_weights
-from hfattn.spaces import MOST_UNKNOWN, Texts, is_toy, language_of, launch, load_folder
+from hfattn.spaces import MOST_UNKNOWN, Texts, is_toy, launch, load_folder, own_language_first
 
 SPACE = Path(__file__).parent
 TEXTS = Texts(SPACE / "texts.yaml")
@@ -30,15 +30,19 @@ MOST_TOKENS = 128
 STEPS = 64  # steps of the integral
 METHODS = ("attention", "gradient_x_input", "integrated_gradients")
 NAMES = ("recurrent", "pretrained")
-EXAMPLES = (
-    "Although the plot is dull, I loved the film.",
-    "The film is not boring at all.",
-    "The actors were very convincing.",
-    "Emily says that the French film was never moving.",
-    "His performance was superb, but I did not like the ending.",
-    "Aunque la historia es aburrida, la película me gustó.",
-    "María dice que el guion no es nada malo.",
-)
+EXAMPLES = {
+    "en": (
+        "Although the plot is dull, I loved the film.",
+        "The film is not boring at all.",
+        "The actors were very convincing.",
+        "Emily says that the French film was never moving.",
+        "His performance was superb, but I did not like the ending.",
+    ),
+    "es": (
+        "Aunque la historia es aburrida, la película me gustó.",
+        "María dice que el guion no es nada malo.",
+    ),
+}
 # Common words of only one of the languages ("he" exists in both).
 _SPANISH = re.compile(r"[ñ¿¡]|\b(el|la|los|las|una?|es|era|que|de|muy|pero|dice|película|me)\b", re.IGNORECASE)
 _ENGLISH = re.compile(r"\b(the|an?|is|was|and|but|not|says|that|of|film|movie|i|it|his|her)\b", re.IGNORECASE)
@@ -167,11 +171,6 @@ def is_spanish(text: str) -> bool:
     return len(_SPANISH.findall(text)) > len(_ENGLISH.findall(text))
 
 
-def examples_for(request: gr.Request | None) -> list[str]:
-    """Return the examples, those in the language of the reader first."""
-    return sorted(EXAMPLES, key=lambda text: is_spanish(text) != (language_of(request) == "es"))
-
-
 def swaps_of(text: str) -> dict[str, Sequence[tuple[str, str]]]:
     """Return the words to swap by kind, in the more likely language of the text."""
     return read_swaps(SPACE / "swaps_es.yaml") if is_spanish(text) else read_swaps()
@@ -294,11 +293,11 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
             yield from read(text, method, request)
 
     def welcome(request: gr.Request) -> tuple[gr.Dataset, str]:
-        listed = examples_for(request)
+        listed = own_language_first(EXAMPLES, request)
         return gr.Dataset(samples=[[each] for each in listed]), listed[0]
 
     def choose(place: int, request: gr.Request) -> str:
-        return examples_for(request)[place]
+        return own_language_first(EXAMPLES, request)[place]
 
     def swap(text: str, one: str, other: str, request: gr.Request) -> str:
         text = check(text, request)
@@ -349,7 +348,10 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
         gr.Markdown(TEXTS("intro"))
         text = gr.Textbox(label=TEXTS("text"), info=TEXTS("text_info"), lines=2, max_lines=5, max_length=LONGEST)
         examples = gr.Dataset(
-            components=[text], samples=[[each] for each in EXAMPLES], type="index", label=TEXTS("examples")
+            components=[text],
+            samples=[[each] for each in own_language_first(EXAMPLES, None)],
+            type="index",
+            label=TEXTS("examples"),
         )
         method = gr.Radio(
             [(TEXTS(name), name) for name in METHODS], value="integrated_gradients", label=TEXTS("method"),
