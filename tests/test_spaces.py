@@ -258,12 +258,13 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
         page.get_by_label(keep).check()
         page.locator("textarea").first.fill("The fox")
         starts.click()
-        page.wait_for_function("document.querySelector('#paper .written').textContent.length > 60")
+        page.wait_for_function("document.querySelector('#paper .written').textContent.startsWith('The fox')")
         stops.click()
-        page.wait_for_function(at_rest, timeout=1000)
-        length = len(written.inner_text())
+        page.wait_for_function("document.getElementById('stop').disabled", timeout=1000)
+        page.wait_for_function(at_rest)
+        stopped = written.text_content()
         page.wait_for_timeout(1000)
-        assert len(written.inner_text()) == length  # it has stopped
+        assert written.text_content() == stopped  # what came before has not arrived on top of it
         seeds.append(page.get_by_label(seed, exact=True).input_value())
         assert seeds[0] != seeds[1] == seeds[2]
         page.get_by_text(plain).click()

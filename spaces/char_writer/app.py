@@ -111,9 +111,8 @@ watch('value', () => {
   });
 });
 """
-REST = "() => [{__type__: 'update', interactive: true}, {__type__: 'update', interactive: false}]"  # Write, Stop
-# A request can be canceled after the server has answered it once; before, Gradio does not know its number.
-STOPPABLE = "() => ({__type__: 'update', interactive: true})"
+# Scripts that let a button be pressed, or not.
+ON, OFF = ("() => ({__type__: 'update', interactive: %s})" % state for state in ("true", "false"))
 # Stop a text that is being written, and press Write as soon as it can be pressed.
 AGAIN = """() => {
   const [start, stop] = ['start', 'stop'].map((name) => document.getElementById(name));
@@ -439,13 +438,16 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
             trigger_mode="multiple",  # also while the page still waits for the end of a text that was stopped
             show_progress="hidden",  # otherwise Gradio shows "Error" on top of the text
         )
-        paper.play(None, None, stop, js=STOPPABLE)
+        # A request can be canceled after the server has answered it once; before, Gradio does not know its number.
+        paper.play(None, None, stop, js=ON)
         colored = {"inputs": [text, color, unit], "show_progress": "hidden"}
-        # Colors change only after the text is complete.
-        written = writing.success(None, None, [start, stop], js=REST)
-        written.then(settle, **colored, outputs=[text, paper], api_visibility="private")
-        stopped = stop.click(None, None, [start, stop], js=REST, cancels=[writing])
-        stopped.then(settle, **colored, outputs=[text, paper], api_visibility="private")
+        # Colors change only after the text is complete. Write waits for them: they would arrive on top of the next text.
+        for ended in (
+            writing.success(None, None, stop, js=OFF),
+            stop.click(None, None, stop, js=OFF, cancels=[writing]),
+        ):
+            settled = ended.then(settle, **colored, outputs=[text, paper], api_visibility="private")
+            settled.then(None, None, start, js=ON)
         gr.on([color.input, unit.release], recolor, **colored, outputs=paper, api_name="recolor")
         followed.select(find, [text, followed], [unit, color, paper], api_name="find", show_progress="hidden")
     return page
