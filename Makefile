@@ -52,10 +52,10 @@ job: $(INSTALLED)  ## Go from a CSV file to a private repository by the commands
 	$(BIN)/pytest -q -s -m examples tests/test_job.py
 
 variants: $(INSTALLED)  ## Train the tiny variant of every recipe configuration, and check its score
-	$(BIN)/pytest -n 2 --dist loadfile -m variants
+	$(BIN)/pytest -n 2 --maxschedchunk 1 -m variants
 
 bands: $(INSTALLED)  ## Train each tiny variant with five seeds, and write the band of its score
-	$(BIN)/pytest -n 2 --dist loadfile -m variants --bands 5
+	$(BIN)/pytest -n 2 --maxschedchunk 1 --bands 5 tests/test_tiny_recipes.py
 
 # The oldest transformers that pyproject.toml allows, with its older huggingface-hub; everything else as pinned.
 $(OLDEST)/.installed: pyproject.toml constraints.txt
@@ -89,20 +89,38 @@ $(DEMOS)/.installed: $(wildcard spaces/*/requirements.txt) constraints.txt
 spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start each with only its requirements, and test them in a browser
 	SPACES_PYTHON=$(CURDIR)/$(DEMOS)/bin/python $(BIN)/pytest -n 2 --dist loadfile -m demos
 
-# Each extra in an environment of its own, which is removed afterwards; two at a time.
+# Each extra in an environment of its own, two at a time. What many of them contain, PyTorch and transformers or all of the extra
+# recipes, is installed once, without hfattn, and a .pth file of the environment names its folder.
 extras: $(INSTALLED)  ## Install each extra from the built wheel, and run the commands that need it
 	rm -rf build/extras && mkdir -p build/extras
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/extras/wheel .
 	$(MAKE) --jobs=2 --output-sync=target $(EXTRAS:%=extra-%)
+	rm -rf build/extras
 
+define environment  # $(1): its folder, $(2): folders of what it contains, $(3): the extra
+	$(PYTHON) -m venv $(1)
+	site=$$(echo $(1)/lib/python3.*/site-packages); \
+	  for part in $(2); do echo $(CURDIR)/$$part/lib/python3.*/site-packages; done > $$site/contained.pth
+	$(1)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "torch==$$(sed -n 's/^torch==//p' constraints.txt)" "$$(echo build/extras/wheel/*.whl)$(3)"
+endef
+
+CONTAINED := build/extras/contained
+contained-base:
+	$(call environment,$(CONTAINED)/base)
+	$(CONTAINED)/base/bin/pip uninstall --quiet --yes hfattn
+contained-recipes: contained-base
+	$(call environment,$(CONTAINED)/recipes,$(CONTAINED)/base,[recipes])
+	$(CONTAINED)/recipes/bin/pip uninstall --quiet --yes hfattn
+
+WITH_RECIPES := recipes baselines data tune trackio quantization spaces
+$(EXTRAS:%=extra-%): contained-base
+$(WITH_RECIPES:%=extra-%): contained-recipes
 extra-%: EXTRA = build/extras/$*
 extra-%:
 	@echo "== $*"
-	mkdir -p $(EXTRA)/runs && $(PYTHON) -m venv $(EXTRA)/environment
-	$(EXTRA)/environment/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
-	$(EXTRA)/environment/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  "$$(echo build/extras/wheel/*.whl)$(if $(filter-out base,$*),[$*])"
+	mkdir -p $(EXTRA)/runs
+	$(call environment,$(EXTRA)/environment,$(CONTAINED)/base $(if $(filter $(WITH_RECIPES),$*),$(CONTAINED)/recipes),$(if $(filter-out base,$*),[$*]))
 	PYTHONPATH=tests $(EXTRA)/environment/bin/python tests/extra_commands.py $* $(EXTRA)/runs
 	rm -rf $(EXTRA)
 

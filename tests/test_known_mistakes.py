@@ -1,7 +1,7 @@
 """Known mistakes in a tiny variant give a score outside of its band, which the variant without the mistake is in.
 
 A mistake that a model learns to live with, so that its score stays inside, is refused before training.
-``test_tiny_recipes.py`` and ``test_tiny_fine_tuning.py`` train the variants without the mistake.
+``test_tiny_recipes.py`` trains the variants without the mistake.
 """
 
 from collections.abc import Callable

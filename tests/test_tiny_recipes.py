@@ -1,4 +1,4 @@
-"""The tiny variant of every configuration that begins from nothing.
+"""The tiny variant of every configuration.
 
 ``pytest tests/test_tiny_recipes.py --durations 0`` shows how long each takes; ``--bands 5`` trains each with five seeds
 and writes the bands.
@@ -7,10 +7,15 @@ and writes the bands.
 from pathlib import Path
 
 import pytest
-from tiny_recipes import check_tiny_variant, variants
+from commands import ROOT
+from tiny_recipes import check_tiny_variant
+
+from hfattn.training.expected import SUFFIX, expected_files
+
+FILES = expected_files(ROOT / "recipes")
 
 
-@variants(from_scratch=True)
+@pytest.mark.parametrize("path", FILES, ids=[f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}" for path in FILES])
 def test_the_tiny_variant_scores_what_is_expected(
     path: Path,
     tmp_path: Path,

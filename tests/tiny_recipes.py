@@ -4,47 +4,14 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
-from commands import ROOT, run_here
+from commands import run_here
 from tiny_models import with_tiny_models
 from typer.testing import CliRunner
 
-from hfattn.training.expected import SUFFIX, expected_files, read_expected, read_run, with_tiny_band, write_expected
+from hfattn.training.expected import SUFFIX, read_expected, read_run, with_tiny_band, write_expected
 from hfattn_cli import app
 
 LONGEST = 120  # seconds, which is what a tiny variant is allowed on a CPU
-# Two test files, so that two processes can run them.
-FROM_SCRATCH = (
-    "baselines",
-    "char_lm",
-    "classification",
-    "image_captioning",
-    "image_classification",
-    "image_text",
-    "multiple_choice",
-    "self_supervised",
-    "sentence_encoder",
-    "token_classification",
-    "text_to_text",
-    "translation",
-)
-FILES = expected_files(ROOT / "recipes")
-
-
-def begins_from_scratch(path: Path) -> bool:
-    """Return whether the configuration of an expected.json trains without a pretrained model or a teacher."""
-    config = yaml.safe_load(path.with_name(path.name.removesuffix(SUFFIX) + ".yaml").read_text())
-    has_teacher = "teacher" in config and path.parent.name in ("image_classification", "sentence_encoder")
-    is_named = any("name" in config.get(section, {}) for section in ("model", "text"))
-    return path.parent.name in FROM_SCRATCH and not is_named and not has_teacher
-
-
-def variants(from_scratch: bool) -> pytest.MarkDecorator:
-    """Return the parameter ``path`` of a test: all configurations from scratch, or all others."""
-    files = [path for path in FILES if begins_from_scratch(path) == from_scratch]
-    return pytest.mark.parametrize(
-        "path", files, ids=[f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}" for path in files]
-    )
 
 
 def run_tiny_variant(path: Path, run: Path, models: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> list[str]:
