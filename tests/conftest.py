@@ -8,9 +8,13 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("ACCELERATE_USE_CPU", "true")
 
+import clean_fork
 import pytest
 import torch
 from hub_server import Hub, HubServer
+
+from hfattn.hub import clean_run
+from hfattn.hub import sandbox as real_sandbox
 
 # Two test processes share two cores; more threads than cores would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -48,6 +52,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("variants")
         elif "browser" in getattr(item, "fixturenames", ()) or item.path.name.startswith("test_space"):
             item.add_marker("demos")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_sandbox() -> Iterator[None]:
+    """The code of model folders runs in forked processes, unless a file of tests asks for the fixture ``sandbox``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clean_run, "run", clean_fork.run)
+        yield
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clean_run, "run", real_sandbox.run)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -45,9 +45,16 @@ def serve() -> dict[str, Any]:
     sys.exit()
 
 
-def become(command: list[str], folder: str, environment: dict[str, str], output: str, error: str) -> None:
-    """Run a command whose first word is this Python or a script in Python."""
-    for number, (path, mode) in enumerate(((os.devnull, os.O_RDONLY), (output, os.O_WRONLY), (error, os.O_WRONLY))):
+def become(command: list[str], folder: str, environment: dict[str, str], files: list[str]) -> None:
+    """Run a command whose first word is this Python or a script in Python.
+
+    Args:
+        command: its words; after this Python there can be ``-I``, with which no folder is added to ``sys.path``.
+        folder: that it runs in.
+        environment: all of its variables.
+        files: standard input, output and error.
+    """
+    for number, (path, mode) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
         os.dup2(os.open(path, mode), number)
     sys.stdin = open(0)  # noqa: SIM115
     os.chdir(folder)
@@ -55,8 +62,12 @@ def become(command: list[str], folder: str, environment: dict[str, str], output:
     os.environ.update(environment)
     if "HF_MODULES_CACHE" in environment:  # which transformers has read already
         sys.modules["transformers.dynamic_module_utils"].__dict__["HF_MODULES_CACHE"] = environment["HF_MODULES_CACHE"]
-    sys.path[:0] = ["", *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     script, *words = command[1:] if os.path.samefile(command[0], sys.executable) else command
+    isolated = script == "-I"
+    if isolated:
+        script, *words = words
+    else:
+        sys.path[:0] = ["", *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     if script == "-c":
         code, *words = words
         sys.argv = ["-c", *words]
@@ -68,7 +79,8 @@ def become(command: list[str], folder: str, environment: dict[str, str], output:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     else:
         sys.argv = [script, *words]
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
+        if not isolated:
+            sys.path[0] = os.path.dirname(os.path.realpath(script))
         runpy.run_path(script, run_name="__main__")
 
 
@@ -117,14 +129,17 @@ class Forked:
         command: its words; the first is a Python or the path of a script in Python.
         folder: that it runs in.
         environment: all of its variables, for which ``can_fork`` holds.
+        given: standard input.
     """
 
-    def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    def __init__(self, command: list[str], folder: Path, environment: dict[str, str], given: bytes = b"") -> None:
         self.command = command
         self.returncode: int | None = None
-        self._output = [tempfile.NamedTemporaryFile(mode="r") for _ in range(2)]  # noqa: SIM115
-        names = [file.name for file in self._output]
-        process = ask(command=command, folder=str(folder), environment=environment, output=names[0], error=names[1])
+        self._files = [tempfile.NamedTemporaryFile() for _ in range(3)]  # noqa: SIM115
+        self._files[0].write(given)
+        self._files[0].flush()
+        names = [file.name for file in self._files]
+        process = ask(command=command, folder=str(folder), environment=environment, files=names)
         assert process is not None
         self.pid = process
 
@@ -137,10 +152,14 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def output(self) -> bytes:
+        """What it has written to standard output."""
+        return Path(self._files[1].name).read_bytes()
+
     def result(self) -> subprocess.CompletedProcess[str]:
         """The result of a process that has ended."""
         assert self.returncode is not None
-        output, error = (file.read() for file in self._output)
+        output, error = (Path(file.name).read_text(errors="replace") for file in self._files[1:])
         return subprocess.CompletedProcess(self.command, self.returncode, output, error)
 
 
