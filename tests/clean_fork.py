@@ -1,7 +1,8 @@
 """The code of a model folder in a process that has imported the libraries already.
 
-The sandbox starts Python anew for each folder, which takes five seconds of imports. Tests that are not about the sandbox
-run the same file with the same order in a forked process: without hfattn, where the order hides it, but in no sandbox.
+The sandbox starts Python anew for each folder, and importing the libraries takes five seconds. Tests that are not about
+the sandbox run the same file with the same order in a forked process: without hfattn, where the order hides it, but in
+no sandbox.
 """
 
 import json
