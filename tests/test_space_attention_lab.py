@@ -274,9 +274,16 @@ def test_keys_move_marks(browser: Browser, url: str) -> None:
             else:
                 page.keyboard.press("Tab")
             assert page.evaluate("document.activeElement.dataset.handle") == handle
-        page.keyboard.press("Shift+ArrowRight")
-        page.keyboard.press("ArrowDown")
-        page.locator('#line g[data-handle=k1][data-x="-2.8"][data-y="1.45"]:not([transform])').wait_for()
+        # The second key of a pair is pressed while the picture of the first is drawn, or just after.
+        for pause in (0, 100, 200):
+            for keys, x, y in (
+                (("Shift+ArrowRight", "ArrowDown"), -2.8, 1.45),
+                (("Shift+ArrowLeft", "ArrowUp"), -3.8, 1.55),
+            ):
+                page.keyboard.press(keys[0])
+                page.wait_for_timeout(pause)
+                page.keyboard.press(keys[1])
+                page.locator(f'#line g[data-handle=k1][data-x="{x}"][data-y="{y}"]:not([transform])').wait_for()
         assert page.evaluate("document.activeElement.dataset.handle") == "k1"  # after the picture was drawn again
         assert page.evaluate("document.activeElement.ariaLabel") == "Key 2"
 

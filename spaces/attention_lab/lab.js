@@ -1,8 +1,8 @@
 // Marks with data-handle follow the pointer and the arrow keys at once; the server redraws at most every PAUSE ms. The
 // nearest mark within REACH pixels is taken; a click elsewhere moves the query. LIMIT and STEP are those of app.py,
 // element and trigger those of Gradio.
-const PAUSE = 200, REACH = 22;
-let handle = null, dragged = false, focused = null, local = null, waiting = null, sent = -PAUSE;
+const PAUSE = 200, LOST = 2000, REACH = 22;
+let handle = null, dragged = false, focused = null, local = null, waiting = null, sent = -LOST, redrawn = true;
 const drawing = () => element.querySelector('svg');
 const frame = () => drawing().dataset.frame.split(' ').map(Number);
 const marks = (name) => element.querySelectorAll(`[data-handle="${name}"]`);
@@ -28,11 +28,13 @@ const show = () => {
     mark.setAttribute('transform', `translate(${across} ${down})`);
   }
 };
+// Of a place that is sent before the picture of the one before has arrived, Gradio sends the one before again.
 const send = () => {
   clearTimeout(waiting);
-  const pause = sent + PAUSE - performance.now();
+  if (!local) return;
+  const pause = sent + (redrawn ? PAUSE : LOST) - performance.now();
   if (pause > 0) { waiting = setTimeout(send, pause); return; }
-  sent = performance.now();
+  [sent, redrawn] = [performance.now(), false];
   trigger('moved', local);
 };
 const move = (name, x, y) => {
@@ -81,8 +83,9 @@ element.addEventListener('keydown', (event) => {
 });
 element.addEventListener('focusin', (event) => { focused = event.target.dataset.handle; });
 element.addEventListener('focusout', (event) => { if (event.target.isConnected) focused = null; });
-// After a redraw, which may show an older place than that of the pointer.
-new MutationObserver(() => {
+// After a redraw, which may show an older place than that of the pointer. Gradio changes the elements that differ.
+watch('value', () => requestAnimationFrame(() => {
+  redrawn = true;
   if (!drawing()) return;
   if (focused && document.activeElement === document.body) {
     [...marks(focused)].at(-1)?.focus({preventScroll: true});
@@ -90,6 +93,8 @@ new MutationObserver(() => {
   const drawn = local && marks(local.handle)[0]?.dataset;
   if (!drawn) return;
   const near = (name) => Math.abs(drawn[name] - local[name]) < STEP / 2;
-  if (!handle && near('x') && ('along' in drawn || near('y'))) local = null;
-  else show();
-}).observe(element, {childList: true, subtree: true});
+  const arrived = near('x') && ('along' in drawn || near('y'));
+  if (arrived && !handle) { local = null; return; }
+  show();
+  if (!arrived) send();
+}));
