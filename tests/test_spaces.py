@@ -3,6 +3,7 @@
 SPACES_PYTHON names the interpreter of an environment with only what their requirements.txt name: ``make spaces``.
 """
 
+import itertools
 import re
 import shlex
 import shutil
@@ -434,8 +435,8 @@ def test_a_build_is_refused_in_one_sentence_and_leaves_nothing(tmp_path: Path, w
         (["char_writer", "--set", "other.training.max_steps=1"], "'other' is not a model of char_writer"),
         (["char_writer", "--set", "writer.training.max_step=1"], "The training of writer failed"),
     ):
-        done = run([sys.executable, "-m", "hfattn", "space", "build", *words, "--output", tmp_path / "new"])
-        assert done.returncode == 2, (words, done.stderr)
+        done = CliRunner().invoke(app, ["space", "build", *words, "--output", str(tmp_path / "new")])
+        assert done.exit_code == 2, (words, done.stderr)
         assert sentence in done.stderr.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
@@ -501,13 +502,13 @@ def test_a_toy_is_marked_and_is_not_pushed_by_mistake(
     assert not is_toy("writer", toy)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_toy_is_shown_as_one(browser: Browser, toy: Path, built: Path, language: str) -> None:
-    for folder, shown in ((toy, 1), (built, 0)):
-        with running(folder, PYTHON) as address, visited(browser, address, language, 390) as page:
-            page.locator("h1").wait_for()
-            assert page.locator("h1 .toy", has_text=BADGE[language]).count() == shown
-            assert page.locator("p", has_text="Python").count() == shown
+def test_a_toy_is_shown_as_one(browser: Browser, toy: Path, url: str) -> None:
+    with running(toy, PYTHON) as of_a_toy:
+        for language, (address, shown) in itertools.product(LANGUAGES, ((of_a_toy, 1), (url, 0))):
+            with visited(browser, address, language, 390) as page:
+                page.locator("h1").wait_for()
+                assert page.locator("h1 .toy", has_text=BADGE[language]).count() == shown
+                assert page.locator("p", has_text="Python").count() == shown
 
 
 @pytest.mark.parametrize("name", space_names())
