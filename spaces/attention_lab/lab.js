@@ -1,6 +1,6 @@
 // Marks with data-handle follow the pointer and the arrow keys at once; the server redraws at most every PAUSE ms. The
-// nearest mark within REACH pixels is taken; a click elsewhere moves the query. LIMIT and STEP are those of app.py,
-// element and trigger those of Gradio.
+// nearest mark within REACH pixels is taken; a click elsewhere moves the query. LIMIT and STEP are those of app.py;
+// element, trigger and watch are those of Gradio.
 const PAUSE = 200, LOST = 2000, REACH = 22;
 let handle = null, dragged = false, focused = null, local = null, waiting = null, sent = -LOST, redrawn = true;
 const drawing = () => element.querySelector('svg');
@@ -28,7 +28,8 @@ const show = () => {
     mark.setAttribute('transform', `translate(${across} ${down})`);
   }
 };
-// Of a place that is sent before the picture of the one before has arrived, Gradio sends the one before again.
+// A place is sent after the picture of the previous one has arrived, or after LOST ms without it: Gradio would send the
+// previous place again instead of one that is sent earlier.
 const send = () => {
   clearTimeout(waiting);
   if (!local) return;
