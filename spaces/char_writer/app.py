@@ -112,7 +112,7 @@ watch('value', () => {
 });
 """
 # Scripts that let a button be pressed, or not.
-ON, OFF = ("() => ({__type__: 'update', interactive: %s})" % state for state in ("true", "false"))
+ON, OFF = (f"() => ({{__type__: 'update', interactive: {state}}})" for state in ("true", "false"))
 # Stop a text that is being written, and press Write as soon as it can be pressed.
 AGAIN = """() => {
   const [start, stop] = ['start', 'stop'].map((name) => document.getElementById(name));
@@ -441,7 +441,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
         # A request can be canceled after the server has answered it once; before, Gradio does not know its number.
         paper.play(None, None, stop, js=ON)
         colored = {"inputs": [text, color, unit], "show_progress": "hidden"}
-        # Colors change only after the text is complete. Write waits for them: they would arrive on top of the next text.
+        # Colors change only after the text is complete. Write waits for them: they would arrive on top of a new text.
         for ended in (
             writing.success(None, None, stop, js=OFF),
             stop.click(None, None, stop, js=OFF, cancels=[writing]),
