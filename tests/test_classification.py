@@ -14,7 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, printed_by_card, results_of, run, steps, train_here, write_config, written
+from commands import (
+    ROOT,
+    TWO_PROCESSES,
+    printed_by_card,
+    results_of,
+    run,
+    steps,
+    train_here,
+    write_config,
+    written,
+)
 from huggingface_hub import ModelCard
 from peft import PeftModel
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
@@ -571,6 +581,75 @@ def test_the_longer_text_of_a_pair_is_cut(models: dict[str, Path]) -> None:
     assert window["token_type_ids"] == [0] * (24 - len(end) - 1) + [1] * (len(end) + 1)
     with pytest.raises(UserError, match=re.escape("data.too_long windows is for single texts, and pairs has pairs")):
         WindowedTexts(pair, tokenizer, 24, too_long="windows")
+
+
+# Evaluation
+
+
+def predicted_texts(folder: Path, model: Path, too_long: str) -> tuple[Any, WindowedTexts, ClassifierTrainer]:
+    """Predictions for 42 texts of different lengths in batches of 8 texts."""
+    labeled = read_labeled(labeled_file(folder / "reviews.tsv", pairs=False)).sample(40, 1)
+    items = [*labeled.items[:20], *texts(LONG, "good").items, *labeled.items[20:]]
+    loaded = load_model(AutoModelForSequenceClassification, location(model), num_labels=2)
+    tokenizer = load_tokenizer(location(model))
+    dataset = WindowedTexts(LabeledTexts("mixed", items, ["no", "yes"]), tokenizer, 22, too_long=too_long, overlap=2)
+    trainer = ClassifierTrainer(
+        loaded.model,
+        TrainingArguments(
+            str(folder / "run"),
+            report_to="none",
+            use_cpu=True,
+            per_device_eval_batch_size=8,
+            remove_unused_columns=False,
+        ),
+        data_collator=WindowCollator(tokenizer),
+        source=location(model),
+        loaded=loaded,
+        tuning=TuningConfig(),
+    )
+    return trainer.predict(dataset), dataset, trainer
+
+
+ON_TWO_PROCESSES = """
+import sys
+from pathlib import Path
+import numpy as np
+sys.path.insert(0, {tests!r})
+from test_classification import predicted_texts
+output, _, trainer = predicted_texts(Path({folder!r}), Path({model!r}), "windows")
+assert trainer.args.world_size == 2
+if trainer.is_world_process_zero():
+    np.savez({folder!r} + "/found.npz", predictions=output.predictions, labels=output.label_ids)
+"""
+
+
+def test_predictions_are_in_the_order_of_the_dataset_and_batches_have_texts_of_similar_lengths(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Against texts predicted alone; whole and in windows, and with two processes."""
+    torch.manual_seed(0)
+    model = tmp_path / "classifier"
+    loaded = load_model(AutoModelForSequenceClassification, location(models["bert"]), num_labels=2)
+    loaded.model.save_pretrained(model)
+    load_tokenizer(location(models["bert"])).save_pretrained(model)
+    for too_long in ("cut", "windows"):
+        output, dataset, trainer = predicted_texts(tmp_path, model, too_long)
+        alone = [
+            trainer.prediction_step(trainer.model, trainer.data_collator([dataset[i]]), False)[1]
+            for i in range(len(dataset))
+        ]
+        np.testing.assert_allclose(output.predictions, torch.cat(alone), atol=1e-5)
+        assert output.label_ids.tolist() == [item.label for item in dataset.texts]
+        widths = [batch["input_ids"].shape[1] for batch in trainer.get_eval_dataloader(dataset)]
+        assert widths == sorted(widths)
+        assert widths[0] < widths[-1]
+    script = tmp_path / "two.py"
+    script.write_text(ON_TWO_PROCESSES.format(tests=str(Path(__file__).parent), folder=str(tmp_path), model=str(model)))
+    done = run([*TWO_PROCESSES, script])
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "found.npz") as found:
+        np.testing.assert_allclose(found["predictions"], output.predictions, atol=1e-5)
+        assert found["labels"].tolist() == output.label_ids.tolist()
 
 
 # The loss

@@ -6,19 +6,21 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil  # a dependency of Accelerate
 import torch
 from accelerate.utils import parse_flag_from_env
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 from transformers import (
     EarlyStoppingCallback,
     PreTrainedModel,
@@ -33,7 +35,7 @@ from transformers.trainer_callback import ExportableState, PrinterCallback, Prog
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..data import PermutationSampler, TokenBatches, padding_share
+from ..data import EncodedTexts, PermutationSampler, TokenBatches, WindowedTexts, padding_share
 from ..errors import NonFiniteError, UserError
 from ..files import writing
 from ..metrics.language_model import IGNORED, token_loss
@@ -88,6 +90,34 @@ def _peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def _evaluation_order(dataset: Any) -> np.ndarray | None:
+    """Return the order (n,) in which texts are evaluated, the shortest first; None: that of the dataset."""
+    # The scores of other examples may need the order of the dataset, as those of windows of a context do.
+    if not isinstance(dataset, EncodedTexts | WindowedTexts):
+        return None
+    return np.argsort(dataset.lengths[:, 0], kind="stable")
+
+
+def _select(arrays: Any, rows: np.ndarray) -> Any:
+    """Return rows of an array, or of each array in a tuple; None if there are no arrays."""
+    if isinstance(arrays, tuple):
+        return tuple(_select(array, rows) for array in arrays)
+    return None if arrays is None else arrays[rows]
+
+
+class _InOrder(Sampler[int]):
+    """Yield given indices (n,)."""
+
+    def __init__(self, indices: np.ndarray) -> None:
+        self.indices = indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.indices.tolist())
+
+
 class _Epochs(TrainerCallback):
     """Callback that passes the epoch number to the trainer when an epoch begins."""
 
@@ -132,6 +162,8 @@ class ReliableTrainer(Trainer):
       when it was killed, even after its last step.
     - The training dataset's ``sampler(seed)`` determines the order of examples. With ``max_tokens``, ``TokenBatches``
       determines it from the dataset's ``lengths``. The dataset's ``set_epoch`` is called before each epoch.
+    - Texts of a classifier are evaluated in the order of their lengths, so that batches have little padding. The
+      predictions are in the order of the dataset.
     - A non-finite loss or weight raises ``NonFiniteError``, which names the step. No checkpoint is written after that,
       so the last one is finite.
     - Train before you evaluate: if several processes evaluate a model first, Accelerate (1.15) prepares it without
@@ -446,9 +478,18 @@ class ReliableTrainer(Trainer):
             raise self._not_finite(f"The loss is {loss.item()}", self.state.global_step + 1)
         return loss
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        order = _evaluation_order(eval_dataset)
+        return super()._get_eval_sampler(eval_dataset) if order is None else _InOrder(order)
+
+    def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> Any:
         self._check_weights()
-        return super().evaluation_loop(*args, **kwargs)
+        output = super().evaluation_loop(dataloader, *args, **kwargs)
+        order = _evaluation_order(dataloader.dataset)
+        if order is None:
+            return output
+        rows = np.argsort(order)
+        return output._replace(predictions=_select(output.predictions, rows), label_ids=_select(output.label_ids, rows))
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         self._check_weights()
