@@ -17,7 +17,7 @@ import pytest
 import torch
 from commands import RECIPE, TWO_PROCESSES, results_of, run, run_until_step, tiny_config, train, train_here, train_until
 from safetensors.torch import load_file
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 from transformers import (
     DataCollatorForSeq2Seq,
     DataCollatorWithPadding,
@@ -37,7 +37,7 @@ from hfattn import (
     VaswaniForConditionalGeneration,
     VaswaniForSequenceClassification,
 )
-from hfattn.data import PermutationSampler, Streams, Windows, split_positions
+from hfattn.data import EncodedPairs, Pair, Pairs, PermutationSampler, Streams, Windows, split_positions
 from hfattn.errors import NonFiniteError, UserError
 from hfattn.files import write_json, writing
 from hfattn.tokenizers import build_character_tokenizer
@@ -727,6 +727,30 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path, other: 
     reversal_trainer(tmp_path, max_steps=2, save_strategy="steps", save_steps=2).train()
     with pytest.raises(UserError, match=sentence):
         reversal_trainer(tmp_path, reversal_model(**other)).train(str(tmp_path / "checkpoint-2"))
+
+
+@pytest.mark.parametrize("subset", [False, True])
+def test_pairs_are_evaluated_by_length_and_predicted_in_their_order(tmp_path: Path, subset: bool) -> None:
+    """Likelihoods and translations against those of each pair alone."""
+    tokenizer = reversal_tokenizer()
+    generator = np.random.default_rng(0)
+    words = ["".join(generator.choice(list("abcdefgh"), size=size)) for size in generator.integers(1, 9, size=40)]
+    dataset: Any = EncodedPairs(Pairs("words", [Pair(word, word[::-1]) for word in words]), tokenizer, tokenizer, 9, 9)
+    if subset:
+        dataset = Subset(dataset, [31, 4, 17, 8, 25, 6, 39, 1, 2, 12, 20])
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    arguments = {"predict_with_generate": True, "generation_max_length": 12, "per_device_eval_batch_size": 4}
+    trainer = reversal_trainer(tmp_path, reversal_model(**ends), **arguments)
+    output = trainer.predict(dataset)
+    widths = [batch["input_ids"].shape[1] for batch in trainer.get_eval_dataloader(dataset)]
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1]
+    _, nats, generated = output.predictions
+    for i in range(len(dataset)):
+        batch = trainer.data_collator([dataset[i]])
+        _, (_, one_nats, one_generated), labels = trainer.prediction_step(trainer.model, batch, False)
+        for rows, alone in ((output.label_ids, labels), (nats, one_nats), (generated, one_generated)):
+            np.testing.assert_allclose(rows[i, : alone.shape[1]], alone[0], atol=1e-5)
 
 
 # A disk that fills

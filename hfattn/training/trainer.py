@@ -20,7 +20,7 @@ from accelerate.utils import parse_flag_from_env
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Sampler, Subset
 from transformers import (
     EarlyStoppingCallback,
     PreTrainedModel,
@@ -35,7 +35,7 @@ from transformers.trainer_callback import ExportableState, PrinterCallback, Prog
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..data import EncodedTexts, PermutationSampler, TokenBatches, WindowedTexts, padding_share
+from ..data import EncodedPairs, EncodedTexts, PermutationSampler, TokenBatches, WindowedTexts, padding_share
 from ..errors import NonFiniteError, UserError
 from ..files import writing
 from ..metrics.language_model import IGNORED, token_loss
@@ -91,11 +91,13 @@ def _peak_memory() -> int:
 
 
 def _evaluation_order(dataset: Any) -> np.ndarray | None:
-    """Return the order (n,) in which texts are evaluated, the shortest first; None: that of the dataset."""
+    """Return the order (n,) in which texts or pairs are evaluated, the shortest first; None: that of the dataset."""
+    whole = dataset.dataset if isinstance(dataset, Subset) else dataset
     # The scores of other examples may need the order of the dataset, as those of windows of a context do.
-    if not isinstance(dataset, EncodedTexts | WindowedTexts):
+    if not isinstance(whole, EncodedPairs | EncodedTexts | WindowedTexts):
         return None
-    return np.argsort(dataset.lengths[:, 0], kind="stable")
+    lengths = whole.lengths if whole is dataset else whole.lengths[list(dataset.indices)]
+    return np.lexsort(lengths.T[::-1])  # pairs by their sources, and those of one length by their targets
 
 
 def _select(arrays: Any, rows: np.ndarray) -> Any:
@@ -162,8 +164,8 @@ class ReliableTrainer(Trainer):
       when it was killed, even after its last step.
     - The training dataset's ``sampler(seed)`` determines the order of examples. With ``max_tokens``, ``TokenBatches``
       determines it from the dataset's ``lengths``. The dataset's ``set_epoch`` is called before each epoch.
-    - Texts of a classifier are evaluated in the order of their lengths, so that batches have little padding. The
-      predictions are in the order of the dataset.
+    - Texts of a classifier and pairs of a translator are evaluated in the order of their lengths, so that batches have
+      little padding. The predictions are in the order of the dataset.
     - A non-finite loss or weight raises ``NonFiniteError``, which names the step. No checkpoint is written after that,
       so the last one is finite.
     - Train before you evaluate: if several processes evaluate a model first, Accelerate (1.15) prepares it without
