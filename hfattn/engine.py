@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from huggingface_hub.constants import HF_HOME
@@ -15,6 +15,9 @@ from .extras import require
 from .files import writing
 from .generation import encode_sources, search_arguments
 from .loading import load_translation_model, weights_digest
+
+if TYPE_CHECKING:
+    from .explaining.reading import Translation
 
 ENGINES = ("torch", "ctranslate2")
 KEPT = "hfattn/ctranslate2"  # folder of the exports, in HF_HOME
@@ -159,6 +162,26 @@ class EngineTranslator:
             [(self.writer.decode(each.ids, skip_special_tokens=True), each.score) for each in found]
             for found in self.generate(sources, num_beams, max_new_tokens, hypotheses)
         ]
+
+    def read(
+        self,
+        text: str,
+        num_beams: int | None = None,
+        max_new_tokens: int | None = None,
+        hypotheses: int = 1,
+    ) -> "list[Translation]":
+        """Return translations of a text with their attention to it, the best first; see ``generate``.
+
+        The engine writes the translations, and ``model`` reads them once, for the attention.
+        """
+        from .explaining.reading import Translation, attention_to_source
+
+        encoded = encode_sources(self.model, self.tokenizer, [text])
+        (found,) = self.generate(encoded["input_ids"].tolist(), num_beams, max_new_tokens, hypotheses)
+        translator = (self.model, self.tokenizer, self.writer)
+        records = attention_to_source(translator, encoded, [each.ids for each in found])
+        texts = self.writer.batch_decode([each.ids for each in found], skip_special_tokens=True)
+        return [Translation(*each) for each in zip(texts, (each.score for each in found), records, strict=True)]
 
 
 def open_engine(name: str, quantization: str | None = None) -> EngineTranslator:

@@ -17,6 +17,7 @@ from hfattn import engine
 from hfattn.engine import EngineTranslator, open_engine
 from hfattn.errors import UserError
 from hfattn.loading import load_translation_model, save_translator
+from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
 
@@ -113,6 +114,27 @@ def test_a_trained_model_gives_the_same_translations_by_every_way(tmp_path: Path
 
 def _without_scores(answer: dict[str, Any]) -> Any:
     return [answer["translation"], *(each["translation"] for each in answer.get("hypotheses", []))]
+
+
+@pytest.mark.parametrize("own_target", [False, True])
+def test_the_attention_of_what_it_writes_is_that_of_the_pipeline(tmp_path: Path, own_target: bool) -> None:
+    loaded = translator_folder(tmp_path / "ours", own_target)
+    opened = open_engine(str(tmp_path / "ours"))
+    for model in (opened.model, loaded[0]):
+        model.generation_config.early_stopping = True
+    pipeline = AttnTranslationPipeline(loaded[0], tokenizer=loaded[1], target_tokenizer=loaded[2])
+    for text in ("abcdefghij", "a"):
+        for beams in (1, 4):
+            options: dict[str, Any] = {"num_beams": beams, "max_new_tokens": 9}
+            found = opened.read(text, **options, hypotheses=beams)
+            expected = pipeline(text, **options, num_return_sequences=beams, do_sample=False)
+            for each, other in zip(found, [expected] if beams == 1 else expected, strict=True):
+                record, of_pipeline = each.record, other["alignment"]
+                assert each.text == other["translation_text"]
+                assert each.score == pytest.approx(other["score"], abs=1e-4)
+                assert (record.tokens, record.target_tokens) == (of_pipeline.tokens, of_pipeline.target_tokens)
+                for name in ("weights", "probabilities", "entropies"):
+                    torch.testing.assert_close(getattr(record, name), getattr(of_pipeline, name), atol=1e-4, rtol=1e-4)
 
 
 def test_a_model_is_exported_once_and_again_if_its_weights_change(

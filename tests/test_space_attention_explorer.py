@@ -1,6 +1,7 @@
 """Attention explorer: its pages show what the package computes, for many users at a time."""
 
 import html
+import importlib.util
 import json
 import re
 import threading
@@ -13,6 +14,7 @@ import torch
 import yaml
 from browser import browser as browser
 from browser import visited
+from commands import ROOT
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from playwright.sync_api import Browser
@@ -20,7 +22,7 @@ from space_server import PYTHON, served
 from space_server import user as user
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
-from hfattn import BahdanauConfig, VaswaniConfig
+from hfattn import BahdanauConfig, VaswaniConfig, engine
 from hfattn.explaining import coverage_deviation, entropy
 from hfattn.generated import date_pairs, phrase_pairs
 from hfattn.loading import load_translation_model, save_translator
@@ -29,6 +31,7 @@ from hfattn.spaces.building import build_space
 from hfattn.spaces.serving import running
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
+SPACE = ROOT / "spaces" / "attention_explorer"
 SENTENCE = "is the small house old?"
 DATE = "lunes, 22 de abril de 2019"
 SEARCH: dict[str, Any] = {"way": "beam", "beams": 3, "temperature": 1.0, "seed": 0}
@@ -72,10 +75,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def url(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of what the Space keeps."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def url(models: dict[str, str], home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("spaces") / "explorer"
-    with served("attention_explorer", folder, models) as address:
-        yield address
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HOME", str(home))
+        with served("attention_explorer", folder, models) as address:
+            yield address
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +120,8 @@ def test_it_shows_what_the_pipeline_finds(
 ) -> None:
     shown = translate(user, text, task)[("bahdanau", "luong", "vaswani").index(family)]
     model, tokenizer, _ = load_translation_model(models[f"{family}_{task}"])
-    found = AttnTranslationPipeline(model, tokenizer=tokenizer)(text, num_beams=3, num_return_sequences=3)
+    options = {"num_beams": 3, "num_return_sequences": 3, "early_stopping": True}
+    found = AttnTranslationPipeline(model, tokenizer=tokenizer)(text, **options)
     first = {each["translation_text"]: each for each in reversed(found)}  # what was found twice is shown once
     texts = dict.fromkeys(each["translation_text"] for each in found)
     assert len(texts) > 1
@@ -127,6 +139,31 @@ def test_it_shows_what_the_pipeline_finds(
     page = html.unescape(re.findall(r'srcdoc="(.*?)"', shown, re.DOTALL)[0])
     data = json.loads(re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[0])
     assert tuple(data["target_tokens"]) == found[0]["alignment"].target_tokens
+
+
+def test_transformers_are_searched_by_the_engine(
+    models: dict[str, str], url: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recurrent network has no engine, nor has a text that is too long for it."""
+    assert len(list((home / engine.KEPT).iterdir())) == 2  # of the two Transformers
+    monkeypatch.setattr(engine, "HF_HOME", str(tmp_path))
+    spec = importlib.util.spec_from_file_location("attention_explorer_app", SPACE / "app.py")
+    assert spec is not None
+    assert spec.loader is not None
+    app = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(app)
+    recurrent, fast = (app.Explorer(load_translation_model(models[f"{each}_phrases"])) for each in ("luong", "vaswani"))
+    assert recurrent.engine is None
+    slow = app.Explorer(load_translation_model(models["vaswani_phrases"]))
+    slow.engine = None
+    for way in ("greedy", "beam"):
+        found, expected = (each.search(SENTENCE, way, 3, 1.0, 0) for each in (fast, slow))
+        assert [(each.text, each.times) for each in found] == [(each.text, each.times) for each in expected]
+        torch.testing.assert_close(found[0].record.weights, expected[0].record.weights, atol=1e-4, rtol=0)
+    fast.pipeline = None
+    fast.search(SENTENCE, "beam", 3, 1.0, 0)
+    fast.pipeline, fast.engine._longest = slow.pipeline, 3
+    assert fast.search(SENTENCE, "beam", 3, 1.0, 0)[0].text == expected[0].text
 
 
 def test_ways_to_search(user: Client) -> None:

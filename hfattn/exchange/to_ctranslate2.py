@@ -42,7 +42,7 @@ def export_ctranslate2(
     Raises:
         UserError: the package is missing, the engine does not support the model, or its probabilities differ.
     """
-    require("export")
+    require("export", "ctranslate2")
     if quantization not in QUANTIZATIONS:
         raise UserError(f"{quantization!r} is not a quantization; write {' or '.join(QUANTIZATIONS)}.")
     if (what := unsupported(model)) is not None:

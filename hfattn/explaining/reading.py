@@ -1,8 +1,10 @@
 """The attention of a model that reads a text."""
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
@@ -46,6 +48,31 @@ def cross_attention(
     if found[0]["alignment"] is None:
         raise UserError(f"{name} has no attention; choose a model with attention.")
     return [Translation(each["translation_text"], each["score"], each["alignment"]) for each in found]
+
+
+@torch.inference_mode()
+def attention_to_source(
+    translator: Translator, inputs: Mapping[str, torch.Tensor], targets: Sequence[Sequence[int]]
+) -> list[AttentionRecord]:
+    """Return the attention of given translations of a text, which the model reads in one pass.
+
+    Args:
+        translator: a model with cross-attention, and its tokenizers. Its attention becomes eager.
+        inputs: ``input_ids`` and ``attention_mask`` (1, S) of the text.
+        targets: token ids of each translation, without the start token.
+    """
+    model, tokenizer, target_tokenizer = translator
+    model.set_attn_implementation("eager")
+    labels = pad_sequence([torch.tensor(ids) for ids in targets], batch_first=True, padding_value=-100)  # (n, T)
+    starts = torch.full((len(labels), 1), model.config.decoder_start_token_id)
+    read = {name: tensor.expand(len(labels), -1) for name, tensor in inputs.items()}
+    before = torch.cat([starts, labels[:, :-1].clamp_min(0)], dim=1)  # no real token attends to the padding
+    outputs = model(**read, decoder_input_ids=before.to(model.device), output_attentions=True)
+    ids: dict[str, Any] = {**read, "labels": labels, "decoder_attention_mask": labels != -100}
+    return [
+        alignment(outputs, i, kind="cross", **ids, tokenizer=tokenizer, target_tokenizer=target_tokenizer)
+        for i in range(len(labels))
+    ]
 
 
 def instead_of_tokens(config: PreTrainedConfig) -> str | None:

@@ -7,6 +7,7 @@ import html
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 import gradio as gr
 import torch
 
-from hfattn.errors import one_sentence
+from hfattn.engine import EngineTranslator
+from hfattn.errors import UserError, one_sentence
 from hfattn.explaining import AttentionRecord, coverage, coverage_deviation, effective_tokens, entropy, render_html
 from hfattn.generation import sampling_options
 from hfattn.loading import Translator, load_translation_model, max_positions
@@ -125,7 +127,11 @@ class Explorer:
         model, self.tokenizer, target_tokenizer = translator
         # Set once: the pipeline would change it during a call, while other requests use the model.
         model.set_attn_implementation("eager")
+        model.generation_config.early_stopping = True  # a beam search ends when as many hypotheses as beams have ended
         self.model = model
+        self.engine = None
+        with suppress(UserError):  # CTranslate2 has some Transformers and no recurrent networks
+            self.engine = EngineTranslator(self.family, *translator)
         self.pipeline = AttnTranslationPipeline(model, tokenizer=self.tokenizer, target_tokenizer=target_tokenizer)
 
     @property
@@ -156,21 +162,27 @@ class Explorer:
             with self.draws, torch.random.fork_rng([]):
                 torch.manual_seed(seed)
                 options = sampling_options(temperature)
-                drawn = self._translate(text, num_beams=1, num_return_sequences=DRAWS, **options)
-            drawn.sort(key=lambda each: -each["score"])
+                drawn = self._translate(text, 1, num_return_sequences=DRAWS, **options)
+            drawn.sort(key=lambda each: -each.score)
         else:
-            width = beams if way == "beam" else 1
-            drawn = self._translate(text, do_sample=False, num_beams=width, num_return_sequences=width)
-        times = Counter(each["translation_text"] for each in drawn)
-        first = {each["translation_text"]: each for each in reversed(drawn)}
-        return [
-            Found(text, first[text]["score"], times[text], first[text]["alignment"]) for text in dict.fromkeys(times)
-        ]
+            drawn = self._best(text, beams if way == "beam" else 1)
+        times = Counter(each.text for each in drawn)
+        first = {each.text: each for each in reversed(drawn)}
+        return [first[text]._replace(times=times[text]) for text in times]
+
+    def _best(self, text: str, beams: int) -> list[Found]:
+        """Return the hypotheses of a search, by the engine if it has the model and positions for the texts."""
+        if self.engine is not None:
+            with suppress(UserError):
+                read = self.engine.read(text, beams, hypotheses=beams)
+                return [Found(each.text, each.score, 1, each.record) for each in read]
+        return self._translate(text, beams, do_sample=False, num_return_sequences=beams)
 
     @torch.inference_mode()
-    def _translate(self, text: str, **options: Any) -> list[dict[str, Any]]:
-        found = self.pipeline(text, **options)
-        return found if isinstance(found, list) else [found]
+    def _translate(self, text: str, beams: int, **options: Any) -> list[Found]:
+        found = self.pipeline(text, num_beams=beams, early_stopping=beams > 1, **options)
+        found = found if isinstance(found, list) else [found]
+        return [Found(each["translation_text"], each["score"], 1, each["alignment"]) for each in found]
 
     def unknown(self, text: str) -> list[str]:
         """Return the words or characters that are not in the vocabulary."""
