@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConf
 from hfattn.errors import UserError
 from hfattn.resources import find_configuration, load_recipe
 from hfattn.tokenizers import build_character_tokenizer
-from hfattn.training import load_config
+from hfattn.training import load_config, run_facts
 from hfattn_cli import app
 
 HFATTN = [sys.executable, "-m", "hfattn"]
@@ -65,6 +66,29 @@ def test_a_run_leaves_logs_and_its_last_checkpoints(finished: Path) -> None:
     assert list((folder / "logs").glob("events*"))
     assert not list(folder.glob("*.part"))
     assert 1 <= len(list((folder / "checkpoints").glob("checkpoint-*"))) <= 2
+
+
+def test_no_folder_of_the_machine_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absolute paths are shortened, also inside the mapping or list that a word gives a field."""
+    monkeypatch.chdir(tmp_path)
+    inside, outside = str(tmp_path / "runs" / "text.txt"), "/elsewhere/texts/other.txt"
+    fields = {"name": outside, "more": [inside, "{sentence} [/no path]", 3]}
+    words = [
+        "--text.dataset",
+        inside,
+        f"--output_dir={outside}",
+        "--model",
+        json.dumps(fields),
+        "--more",
+        f"[{inside}]",
+    ]
+    facts = run_facts("recipe", Path("tiny.yaml"), {"model": fields}, 1, ["train.py", *words, "--resume", "{a: [/b"])
+    shortened = {"name": "other.txt", "more": ["runs/text.txt", "{sentence} [/no path]", 3]}
+    assert facts["configuration"] == {"model": shortened}
+    assert shlex.split(facts["command"]) == [
+        *("accelerate", "launch", "train.py", "--text.dataset", "runs/text.txt", "--output_dir=other.txt"),
+        *("--model", json.dumps(shortened), "--more", '["runs/text.txt"]', "{a: [/b"),
+    ]
 
 
 def test_results_say_what_was_measured_and_how(finished: Path) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from ..data.rows import DATASETS_READ
 from ..resources import PACKAGE
+from ..yaml_values import load_yaml
 from .arguments import trains_on_cuda
 
 PACKAGES = ("hfattn", "torch", "transformers", "tokenizers", "datasets", "evaluate", "accelerate")
@@ -62,11 +64,24 @@ def _without_folders(value: Any) -> Any:
         name, equals, rest = str(value).partition("=")
         if equals and name.startswith("--"):  # of the command line
             return f"{name}={_without_folders(rest)}"
+        fields = _fields(str(value))
+        if (shortened := _without_folders(fields)) != fields:
+            return json.dumps(shortened)
         path = Path(value)
         if not path.is_absolute():
             return str(value)
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path.name
     return value
+
+
+def _fields(word: str) -> Any:
+    """Return the mapping or list that a word of a command line gives a field; None if it is another word."""
+    if not word.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return load_yaml(word)
+    except yaml.YAMLError:  # a text in brackets
+        return None
 
 
 def _command(argv: Sequence[str]) -> str:
