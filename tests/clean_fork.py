@@ -24,7 +24,7 @@ def run(script: Path, folder: Path, order: bytes, *, memory: int, timeout: float
     if json.loads(order).get("card_place") is not None:
         return sandbox.run(script, folder, order, memory=memory, timeout=timeout, trusted=trusted)
     with tempfile.TemporaryDirectory() as home:
-        variables = sandbox._environment(home) | {"HF_MODULES_CACHE": f"{home}/modules"}
+        variables = sandbox.environment(home) | {"HF_MODULES_CACHE": f"{home}/modules"}
         process = Forked([sys.executable, "-I", str(script), str(folder)], Path(home), variables, order)
         ends = time.monotonic() + timeout
         while process.poll() is None and time.monotonic() < ends:
@@ -32,6 +32,5 @@ def run(script: Path, folder: Path, order: bytes, *, memory: int, timeout: float
         failure = None if process.returncode is not None else f"it did not end within {timeout:.0f} s"
         process.kill()
         if process.returncode:
-            last = process.result().stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-            failure = f"it ended with exit code {process.returncode}: {last[0]}"
+            failure = sandbox.described_exit(process.returncode, process.result().stderr)
         return sandbox.Outcome("a forked process of the tests", process.output(), failure)

@@ -191,6 +191,7 @@ def test_a_penalty_is_added(tmp_path: Path) -> None:
     [
         (lambda path: trainer_of(make(), path, sampled_softmax=5), "the softmax is sampled"),
         (lambda path: trainer_of(make(), path, torch_compile=True), "the model is compiled"),
+        (lambda path: trainer_of(compiled(), path), "the model is compiled"),
         (lambda path: trainer_of(hooked(), path), "no output layer over a vocabulary, or one that was replaced"),
         (lambda path: trainer_of(adapted(), path), "the model is not one of"),
         (lambda path: trainer_of(gpt2(), path), "the model is not one of"),
@@ -217,6 +218,12 @@ def gpt2() -> GPT2LMHeadModel:
 def hooked() -> Any:
     model = make()
     model.lm_head.register_forward_hook(lambda *_: None)
+    return model
+
+
+def compiled() -> Any:
+    model = make()
+    model.compile()
     return model
 
 

@@ -179,7 +179,7 @@ def _attempt(plan: dict[str, object], order: bytes, timeout: float) -> Outcome |
             stdin=standard_input,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=_environment(home),
+            env=environment(home),
             cwd=home,
             start_new_session=True,
         )
@@ -202,12 +202,18 @@ def _attempt(plan: dict[str, object], order: bytes, timeout: float) -> Outcome |
     if output.exceeded or messages.exceeded:
         failure = "its output exceeds the limit"
     elif failure is None and code:
-        last = bytes(messages.received).decode(errors="replace").strip().splitlines()[-1:]
-        failure = f"it ended with exit code {code}: {last[0] if last else 'it printed nothing'}"
+        failure = described_exit(code, bytes(messages.received).decode(errors="replace"))
     return Outcome(sandbox, rest, failure)
 
 
-def _environment(home: str) -> dict[str, str]:
+def described_exit(code: int, messages: str) -> str:
+    """Return what happened to a process that failed, with the last line of its messages."""
+    last = messages.strip().splitlines()[-1:] or ["it printed nothing"]
+    return f"it ended with exit code {code}: {last[0]}"
+
+
+def environment(home: str) -> dict[str, str]:
+    """Return the variables of the environment of a process whose folder for everything is ``home``."""
     return {
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
         **dict.fromkeys(("HOME", "TMPDIR", "HF_HOME"), home),

@@ -541,7 +541,7 @@ class ReliableTrainer(Trainer):
             return "chunked_loss is False"
         if arguments.device.type != "cpu":
             return "training is not on a CPU"
-        if arguments.torch_compile:
+        if arguments.torch_compile or model._compiled_call_impl is not None:  # by model.compile()
             return "the model is compiled"
         if self.is_deepspeed_enabled:
             return "the weights are sharded"
