@@ -236,7 +236,7 @@ def build(finder: Finder) -> gr.Blocks:
         dropped = file.upload(drop, file, [sentences, file], api_name="read_file", show_progress="hidden")
         dropped.success(**searched, **hidden)
         gr.on(
-            [comparing.click, one.submit, other.submit], compare, [one, other], compared, api_name="compare",
+            [page.load, comparing.click, one.submit, other.submit], compare, [one, other], compared, api_name="compare",
             show_progress="hidden",
         )  # fmt: skip
     return page
