@@ -51,7 +51,8 @@ REDUCTION, COMPARED = "error / error from scratch, 2,500 labels", "error with 10
 
 @cache
 def reviews(data: Path, part: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (data / f"imdb.{part}.jsonl").read_text(encoding="utf-8").splitlines()]
+    with (data / f"imdb.{part}.jsonl").open(encoding="utf-8") as lines:  # reviews contain other line separators
+        return [json.loads(line) for line in lines]
 
 
 def drawn(rows: list[dict[str, Any]], number: int, random: Random) -> list[dict[str, Any]]:
