@@ -15,8 +15,6 @@ from accelerate.state import AcceleratorState
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList, set_seed
 from transformers.generation.streamers import BaseStreamer
 
-from hfattn.models import fast_generation
-
 V = 12
 PAD, BOS, EOS = 0, 1, 2
 
@@ -261,51 +259,6 @@ class GenerationTests:
         position = free[0, start:].tolist().index(end) + start
         assert stopped[0, : position + 1].tolist() == free[0, : position + 1].tolist()
         assert not stopped[0, position + 1 :].any()
-
-    def test_rows_that_have_ended_are_left_out_of_the_steps(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Greedy search alone: a random number belongs to each row, and a returned cache has all rows."""
-        model, inputs = made(make, True, eos_token_id=None), self.batch([2, 5, 3, 4, 6, 2])
-        if not hasattr(model, "lean_steps") or model.why_not_fast() is not None:
-            pytest.skip("this model has no lean steps")
-        free = model.generate(**inputs, max_new_tokens=20, do_sample=False)[:, prompt(model, inputs).shape[1] :]
-        # Two symbols end a text, such that the rows end at different steps.
-        ends = {
-            (one, other): sorted(
-                {next((t for t, x in enumerate(row) if x in (one, other)), 20) for row in free.tolist()}
-            )
-            for one, other in itertools.combinations(range(1, V), 2)
-        }
-        chosen = max(ends, key=lambda each: (len(ends[each]), ends[each][0] > 0, ends[each][-1]))
-        assert len(ends[chosen]) > 1
-        rows: list[int] = []
-        lean_steps = model.lean_steps
-
-        def watched(*given: Any) -> Any:
-            steps = lean_steps(*given)
-            logits = steps.logits
-
-            def counted(tokens: torch.Tensor) -> torch.Tensor:
-                rows.append(len(tokens))
-                return logits(tokens)
-
-            steps.logits = counted
-            return steps
-
-        monkeypatch.setattr(model, "lean_steps", watched)
-        monkeypatch.setattr(fast_generation, "_RUNNING", 0.9)  # one of six is enough
-        options: dict[str, Any] = {"max_new_tokens": 20, "eos_token_id": list(chosen)}
-        written = {}
-        for lean in (True, False):
-            model.fast_generation = lean
-            written[lean] = model.generate(**inputs, **options, do_sample=False)
-        assert torch.equal(written[True], written[False])
-        assert rows == sorted(rows, reverse=True)
-        assert rows[-1] < 6
-        model.fast_generation = True
-        for more in ({"do_sample": True}, {"do_sample": False, "return_dict_in_generate": True}):
-            rows.clear()
-            model.generate(**inputs, **options, **more)
-            assert set(rows) == {6}
 
     @both_ways
     def test_streamer_receives_the_text_token_by_token(self, make: Make, lean: bool) -> None:

@@ -61,9 +61,6 @@ _INPUTS = {
 }
 
 _STEPS_BEFORE_COPY = 4
-# Rows that have ended are left out of the steps when at most this share of the rows is running: leaving them out takes
-# about as long as a step.
-_RUNNING = 0.75
 
 
 class Steps:
@@ -78,10 +75,6 @@ class Steps:
 
     def reorder_cache(self, rows: torch.Tensor) -> None:
         """Let row i continue what row ``rows[i]`` (N,) has read; both belong to the same source."""
-        raise NotImplementedError
-
-    def keep(self, rows: torch.Tensor) -> None:
-        """Forget all rows but these (n,), in this order; there is one hypothesis of each source."""
         raise NotImplementedError
 
     def store(self) -> None:
@@ -150,9 +143,8 @@ class FastGenerationMixin(GenerationMixin):
     ) -> Any:
         """Generate texts with the arguments of ``GenerationMixin.generate``, in lean steps where they can be used."""
         if custom_generate is None and not args and self._may_be_fast(generation_config, kwargs):
-            # transformers passes no streamer to a custom loop, and does not tell it whose cache it is.
-            continues = kwargs.get("past_key_values") is not None
-            custom_generate = functools.partial(_decode, streamer=kwargs.get("streamer"), continues=continues)
+            # transformers passes no streamer to a custom loop.
+            custom_generate = functools.partial(_decode, streamer=kwargs.get("streamer"))
         return super().generate(inputs, generation_config, *args, custom_generate=custom_generate, **kwargs)
 
     def _may_be_fast(self, generation_config: Any, kwargs: Mapping[str, Any]) -> bool:
@@ -212,15 +204,9 @@ def _decode(
     stopping_criteria: Any,
     generation_config: Any,
     streamer: Any = None,
-    continues: bool = False,
     **model_kwargs: Any,
 ) -> Any:
-    """Run the loop for ``generate()``, which has prepared the inputs; see ``custom_generate`` of transformers.
-
-    Args:
-        streamer: receives each new token, if it is given.
-        continues: whether the cache is that of the caller.
-    """
+    """Run the loop for ``generate()``, which has prepared the inputs; see ``custom_generate`` of transformers."""
     num_beams, returns_more = generation_config.num_beams, generation_config.return_dict_in_generate
     given = {name for name, value in model_kwargs.items() if value is not None}
     shared = {"stopping_criteria": stopping_criteria, "generation_config": generation_config}
@@ -235,11 +221,8 @@ def _decode(
         found = search._beam_search(input_ids, logits_processor, **shared, past_key_values=steps, use_cache=True)
         model.pad_beams(found, input_ids, generation_config)
         return found
-    begin = (steps, outputs.logits[:, -1], input_ids, logits_processor)
-    keeps_all = returns_more or continues
-    ids = _sample(*begin, **shared, streamer=streamer, keeps_all=keeps_all)
-    if keeps_all:
-        steps.store()
+    ids = _sample(steps, outputs.logits[:, -1], input_ids, logits_processor, **shared, streamer=streamer)
+    steps.store()
     if not returns_more:
         return ids
     kind = GenerateEncoderDecoderOutput if model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
@@ -254,7 +237,6 @@ def _sample(
     stopping_criteria: Any,
     generation_config: Any,
     streamer: Any,
-    keeps_all: bool,
 ) -> torch.Tensor:
     """Choose the most probable token, or draw one, until all rows have ended; ``_sample`` of ``GenerationMixin``.
 
@@ -262,7 +244,6 @@ def _sample(
         logits: (N, V), of the first new token.
         input_ids: (N, T), the prompt.
         streamer: receives each new token, if it is given.
-        keeps_all: whether the state of all steps is needed afterwards, also that of rows that have ended.
 
     Returns:
         (N, T'), the prompt and the new tokens.
@@ -276,19 +257,14 @@ def _sample(
     pads = any(hasattr(each, "eos_token_id") for each in criteria)
     end = torch.cat(ends) if ends else None
     reads_text = bool(others or len(logits_processor))
-    # A random number belongs to each row, and a processor may read all rows.
-    drops = end is not None and not (keeps_all or draws or reads_text)
     num_rows, length = input_ids.shape
     running = torch.ones(num_rows, dtype=torch.long, device=device)
-    rows = torch.arange(num_rows, device=device)  # those that the steps have
     text, written = input_ids, []
     while True:
         scores = logits.float()
         for processor in logits_processor:
             scores = processor(text, scores)
         tokens = torch.multinomial(scores.softmax(-1), 1).squeeze(1) if draws else scores.argmax(-1)
-        if len(rows) < num_rows:
-            tokens = padding.repeat(num_rows).index_copy_(0, rows, tokens)
         if pads and num_rows > 1:
             tokens = tokens * running + padding * (1 - running)
         written.append(tokens)
@@ -303,11 +279,7 @@ def _sample(
             running = running & ~criterion(text, None)
         if length >= limit or ((others or ends) and not running.any()):
             break
-        if drops and int(running.sum()) <= _RUNNING * len(rows):
-            left = running[rows].nonzero()[:, 0]
-            steps.keep(left)
-            rows = rows[left]
-        logits = steps.logits(tokens if len(rows) == num_rows else tokens[rows])
+        logits = steps.logits(tokens)
     if streamer is not None:
         streamer.end()
     return torch.cat([input_ids, torch.stack(written, dim=1)], dim=1)

@@ -70,13 +70,6 @@ class DecoderSteps(RecurrentSteps):
         self.position += 1
         return self.output(output)
 
-    def keep(self, rows: torch.Tensor) -> None:
-        super().keep(rows)
-        annotations, keys, mask = self.source
-        self.source = Source(
-            annotations[rows], tuple(each[rows] for each in keys), None if mask is None else mask[rows]
-        )
-
     def _attend(self, query: torch.Tensor) -> torch.Tensor:
         """Return the context (N, C) of queries (N, H)."""
         grouped = query.unflatten(0, (-1, self.num_beams))  # (B, k, H)

@@ -85,8 +85,6 @@ class RecurrentSteps(Steps):
     def reorder_cache(self, rows: torch.Tensor) -> None:
         self.states = [tuple(part.index_select(0, rows) for part in state) for state in self.states]
 
-    keep = reorder_cache
-
     def store(self) -> None:
         for layer_idx, state in enumerate(self.states):
             self.cache.update_state(state, layer_idx, self.num_steps)

@@ -119,10 +119,6 @@ class VaswaniSteps(Steps):
         if self.inherited is not None:
             self.inherited = self.inherited.flatten(0, 2)[rows].view_as(self.inherited)
 
-    def keep(self, rows: torch.Tensor) -> None:
-        for layer in self.layers:
-            layer.keep(rows)
-
     def store(self) -> None:
         for read, layer in zip(self.cache.self_attention_cache.layers, self.layers, strict=True):
             read.keys, read.values = layer.memory[:, :, :, : self.num_steps].unbind()
@@ -173,13 +169,6 @@ class LayerSteps:
         residual = layer.feed_forward_residual
         output: torch.Tensor = residual.after(states, self._feed_forward(residual.before(states)))
         return output
-
-    def keep(self, rows: torch.Tensor) -> None:
-        """Forget all sources but these (n,)."""
-        self.memory = self.memory[:, rows]
-        self.keys, self.values = self.keys[rows], self.values[rows]
-        if self.mask is not None:
-            self.mask = self.mask[rows]
 
     def _attend(self, states: torch.Tensor, position: int, inherited: torch.Tensor | None) -> torch.Tensor:
         """Attend to the positions until this one, whose keys and values are added to the memory."""
