@@ -10,7 +10,7 @@ CLIENTS := .venv-clients
 EXTRAS := base recipes baselines data tune trackio quantization explain spaces export publish sign
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test common examples job variants bands oldest spaces extras clients docs check format clean
+.PHONY: help install quickstart test runs common examples job variants bands oldest spaces extras clients docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,11 @@ quickstart: $(TRAINS)  ## Train a date translator (a minute), translate with it,
 	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.html
 
 test: check  ## Lint, type-check and run the tests
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore-glob '*_common.py' -m "not demos and not examples and not variants"
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore-glob '*_common.py' \
+	  -m "not runs and not demos and not examples and not variants"
+
+runs: $(INSTALLED)  ## Test the recipes and other commands by running them, and load what they publish where hfattn is not
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "runs and not demos and not examples and not variants"
 
 common: $(INSTALLED)  ## Run the tests that transformers has for every model on the models of hfattn
 	$(BIN)/pytest -n 2 --dist loadfile tests/test_*_common.py

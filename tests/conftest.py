@@ -37,12 +37,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         "variants": ("tiny_recipes", "mark.variants"),
         "demos": ("space_server", "browser"),
         "examples": ("mark.examples",),
+        "runs": ("mark.runs",),
     }
-    stage = words.get(config.option.markexpr)
-    if stage is None or collection_path.suffix != ".py":
+    first = config.option.markexpr.partition(" and ")[0]
+    if collection_path.suffix != ".py" or first not in (*words, "not runs"):
         return None
     source = collection_path.read_text()
-    return not any(word in source for word in stage) or None
+    if first == "not runs":  # all tests of a file have this mark, or none
+        return "mark.runs" in source or None
+    return not any(word in source for word in words[first]) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

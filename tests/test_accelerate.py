@@ -17,6 +17,8 @@ from tiny_models import TINY_BAHDANAU
 from hfattn.training import run_facts, training_arguments
 from hfattn.training.arguments import trains_on_cuda
 
+pytestmark = pytest.mark.runs
+
 ACCELERATE = ROOT / "recipes" / "accelerate"
 RECIPE = ROOT / "recipes" / "translation"
 FILES = sorted(ACCELERATE.glob("*.yaml"))

@@ -22,6 +22,8 @@ from hfattn.files import read_json_object
 from hfattn.resources import resource
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 OWN: dict[str, Any] = {
     "recipe": "classification",
     "data": {"dataset": "opinions", "examples": 100, "evaluation_examples": 20},

@@ -27,6 +27,8 @@ from hfattn.metrics import text_scores, token_loss
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "causal_lm"
 CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
 SENTENCES = (

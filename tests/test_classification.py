@@ -67,6 +67,8 @@ from hfattn.training import (
 from hfattn.training.fine_tuning import layer_depths
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "classification"
 CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
 TINY: dict[str, dict[str, Any]] = {

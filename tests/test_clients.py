@@ -30,6 +30,8 @@ from hfattn.adapters import ia3_targets, lora_targets, prompt_sizes
 from hfattn.errors import UserError
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
 
+pytestmark = pytest.mark.runs
+
 V = 20
 LAYERED: dict[str, Any] = {
     "vocab_size": V,

@@ -31,7 +31,7 @@ from hfattn.generated import (
 )
 from hfattn_cli import app
 
-pytestmark = pytest.mark.usefixtures("online")
+pytestmark = [pytest.mark.runs, pytest.mark.usefixtures("online")]
 
 DRAWN: dict[str, Callable[[str, int, int], Pairs | LabeledTexts | Demonstrations]] = {
     "dates": date_pairs,

@@ -36,6 +36,8 @@ from hfattn.metrics import token_loss
 from hfattn.training import TuningConfig, tuned
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "causal_lm"
 TINY: dict[str, dict[str, Any]] = {
     "data": {"split": [0.7, 0.15, 0.15], "max_length": 48},

@@ -39,6 +39,8 @@ from hfattn.training import (
     image_features,
 )
 
+pytestmark = pytest.mark.runs
+
 K = 12
 DINO: dict[str, Any] = {
     **{"prototypes": K, "head_size": 16, "bottleneck_size": 8},

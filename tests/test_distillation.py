@@ -51,6 +51,8 @@ from hfattn.training import (
 )
 from hfattn.training.distillation import class_order, distillation_losses, vector_distances
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "distillation"
 CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
 STUDENT: dict[str, Any] = {

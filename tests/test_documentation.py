@@ -36,6 +36,8 @@ from hfattn.spaces.building import space_names
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 

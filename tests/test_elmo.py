@@ -46,6 +46,8 @@ from hfattn.training.contextual import ContextualConfig, ends_of_texts, pieces_o
 from hfattn.training.expected import read_expected
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 SIZES = {"vocab_size": 20, "hidden_size": 12, "pad_token_id": 0}
 
 

@@ -60,6 +60,8 @@ from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import divide_logits
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 
 def model_folder(folder: Path, model: PreTrainedModel, tokenizer: Any = None) -> Path:
     randomize(model)

@@ -8,12 +8,15 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from commands import ROOT, run_anew
 from extra_commands import COMMANDS
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hfattn.extras import EXTRAS
+
+pytestmark = pytest.mark.runs
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OPTIONAL = PROJECT["optional-dependencies"]

@@ -23,6 +23,8 @@ from hfattn.pictures import Picture
 from hfattn.training import finishing
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 FINGERPRINTS = "fingerprints.safetensors"
 CURVES = {"log_history": [{"step": 1, "loss": 3.0}], "levels": {}, "title": "a run", "unit": "nats"}
 

@@ -15,6 +15,8 @@ from hfattn.errors import INTERRUPTED
 from hfattn.files import read_json_object
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 OWN: dict[str, Any] = {
     "recipe": "classification",
     "data": {"dataset": "opinions.csv", "folds": 3},

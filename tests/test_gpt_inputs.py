@@ -33,6 +33,8 @@ from hfattn.training.tuning_config import TuningConfig
 from hfattn.yaml_values import override_words
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 DECODER: dict[str, Any] = {
     "vocab_size": 30, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "decoder_layers": 2,
     "is_encoder_decoder": False, "is_decoder": True, "dropout": 0.0,

@@ -31,6 +31,8 @@ from hfattn.training import (
     distilled_losses,
 )
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "image_classification"
 MODEL: dict[str, Any] = {
     "model_type": "vaswani_vision", "image_size": 8, "patch_size": 4, "hidden_size": 16, "intermediate_size": 16,

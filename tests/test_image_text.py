@@ -26,6 +26,8 @@ from hfattn.retrieval import embed_images, embed_texts, load_dual_encoder
 from hfattn.training import load_config, whiten_images
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "image_text"
 SIZES = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 TINY: dict[str, dict[str, Any]] = {

@@ -23,6 +23,8 @@ from hfattn.hub.keyless import INSTANCE, KEYLESS, Identity
 from hfattn.hub.signing import check_key, check_signature, keep_signature, sign
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 OWN = Identity(IDENTITY, ISSUER)
 OTHER = "user/models/.github/workflows/other.yml@refs/heads/main"
 

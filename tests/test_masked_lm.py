@@ -30,6 +30,8 @@ from hfattn.resources import load_recipe
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import load_config
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "masked_lm"
 CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
 ANIMALS = ("cat", "dog", "cow", "hen", "owl", "pig")

@@ -29,6 +29,8 @@ from hfattn.metrics import MultiLabelScores, best_thresholds, multi_label_scores
 from hfattn.training import OwnClassifierDataConfig, class_weights, weighted_loss
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "classification"
 WORDS = ("the", "old", "man", "saw", "a", "dog")
 TOLD_BY = {"billing": "invoice", "delivery": "parcel", "praise": "thanks"}  # each label by its word

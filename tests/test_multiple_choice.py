@@ -20,6 +20,8 @@ from hfattn.errors import UserError
 from hfattn.loading import BaseModel, load_model, load_tokenizer
 from hfattn.training import ChoiceTrainer, TuningConfig, scores_by_question
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "multiple_choice"
 COLORS, THINGS = ("red", "blue", "green", "grey"), ("dog", "house", "film", "book")
 

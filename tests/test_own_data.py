@@ -18,6 +18,8 @@ from hfattn.data.report import describe_text, report_labeled
 from hfattn.errors import UserError
 from hfattn.resources import load_recipe
 
+pytestmark = pytest.mark.runs
+
 INTENTS = {
     "Refund": ["I want my money back for order {}", "The item of order {} is broken, please refund"],
     "Login": ["I cannot log in since update {}", "My password {} is refused"],

@@ -19,6 +19,8 @@ from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.models.strict_config import VERSION
 from hfattn.tokenizers import build_character_tokenizer
 
+pytestmark = pytest.mark.runs
+
 MODELS = ROOT / "hfattn" / "models"
 
 

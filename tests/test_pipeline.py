@@ -28,6 +28,8 @@ from hfattn.pipelines import AttnTranslationPipeline
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 TEXTS = ["i like football", "go", "good morning", "ball"]
 TOKENIZER = build_character_tokenizer(["abcdefghijklmnopqrstuvwxyz "], ends=True)
 V = len(TOKENIZER)

@@ -29,6 +29,8 @@ from hfattn.resources import load_recipe
 from hfattn.training import Seq2SeqCollator, TranslatorLocation, load_config, load_translator
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "translation"
 TINY: dict[str, dict[str, Any]] = {
     "data": {"dataset": "dates", "examples": 200, "evaluation_examples": 20},

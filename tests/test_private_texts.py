@@ -19,6 +19,8 @@ from hfattn.hub import PublishConfig, has_public_data, verify
 from hfattn.hub.manifest import check_manifest, is_listed
 from hfattn.hub.private_texts import check_private_texts, split_rare_numbers
 
+pytestmark = pytest.mark.runs
+
 QUOTES_NOTHING = "no text of the data is quoted"
 ASKED = {
     "refund": "please send back what I paid for order {} because it was broken",

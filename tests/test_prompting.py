@@ -34,6 +34,8 @@ from hfattn.prompting import (
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config
 
+pytestmark = pytest.mark.runs
+
 SOLVED = "The end was good.\n\n"  # with which all prompts begin
 PROMPTS = ["The film was", "A story of Mary and the dog of John. It was", "Sad. So"]
 ANSWERS = ["good", "terrible and dull", "terrible and sad"]

@@ -40,7 +40,7 @@ from hfattn.training.command import parse_command
 from hfattn.training.expected import SUFFIX, read_expected
 from hfattn_cli import app
 
-pytestmark = pytest.mark.usefixtures("online")
+pytestmark = [pytest.mark.runs, pytest.mark.usefixtures("online")]
 
 RUNS = {
     "writer": "char_lm/quickstart",

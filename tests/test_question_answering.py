@@ -27,6 +27,8 @@ from hfattn.generated import GENERATED, fact_questions
 from hfattn.metrics import AnswerMetric
 from hfattn.reports.question_answering import question_word
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "question_answering"
 CONTEXT = "York is old. Mary Smith was born in York in 1984."
 

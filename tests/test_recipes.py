@@ -40,6 +40,8 @@ from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config, run_facts
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 HFATTN = [sys.executable, "-m", "hfattn"]
 
 

@@ -32,6 +32,8 @@ from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import ClassifierTrainer, TuningConfig
 from hfattn.training.bands import limits, sampling_error
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "classification"
 WORDS = ("the", "man", "film", "plot", "was", "and", "dog", "old", "in", "of")
 

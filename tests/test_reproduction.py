@@ -30,7 +30,7 @@ from hfattn.reproduction import EXACT, NOT, WITHIN, compare, plan_reproduction, 
 from hfattn.training.tolerances import SeedTolerances
 from hfattn_cli import app
 
-pytestmark = pytest.mark.usefixtures("online")
+pytestmark = [pytest.mark.runs, pytest.mark.usefixtures("online")]
 
 TINY = ("--data.examples", 300, "--data.evaluation_examples", 20, "--training.max_steps", 4)
 STEPS = ("--training.eval_steps", 4, "--training.save_steps", 4, "--sample.alignments", 1)

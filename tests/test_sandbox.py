@@ -34,7 +34,7 @@ from hfattn.hub.sandbox import NoSandboxError, Outcome
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
 
-pytestmark = pytest.mark.usefixtures("sandbox")
+pytestmark = [pytest.mark.runs, pytest.mark.usefixtures("sandbox")]
 
 # Each route stands for itself: an error is what the sandbox answers, anything else has got out.
 ROUTES = r"""

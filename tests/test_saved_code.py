@@ -39,6 +39,8 @@ from hfattn.hub.inspection import inspect
 from hfattn.models.attention_distributions import DISTRIBUTIONS
 from hfattn.models.strict_config import OLDEST_TRANSFORMERS
 
+pytestmark = pytest.mark.runs
+
 MODELS = ROOT / "hfattn" / "models"
 SMALL = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 16, "encoder_layers": 1, "decoder_layers": 1}
 TOWER = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

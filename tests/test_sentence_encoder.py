@@ -15,6 +15,8 @@ from hfattn.errors import UserError
 from hfattn.loading import ModelLocation
 from hfattn.sentence_encoders import load_sentence_encoder, read_modules
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "sentence_encoder"
 TINY: dict[str, dict[str, Any]] = {
     "data": {"score_column": "score", "split": [0.6, 0.2, 0.2], "max_length": 12},

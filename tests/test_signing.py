@@ -28,7 +28,7 @@ from hfattn.hub.manifest import published_files
 from hfattn.hub.signing import _MAKE, PASSWORD, check_key, check_signature, sign
 from hfattn_cli import app
 
-pytestmark = pytest.mark.usefixtures("online")
+pytestmark = [pytest.mark.runs, pytest.mark.usefixtures("online")]
 
 
 @pytest.fixture(scope="module")

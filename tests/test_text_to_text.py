@@ -24,6 +24,8 @@ from hfattn.metrics import task_scores
 from hfattn.pipelines import TextToTextPipeline
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "text_to_text"
 
 # Mixtures

@@ -25,6 +25,8 @@ from hfattn.generated import GENERATED, name_sentences
 from hfattn.hub import verify
 from hfattn.metrics import EntityMetric, find_entities
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "token_classification"
 NAMED = "Mary\tB-PER\nSmith\tI-PER\nlives\tO\nin\tO\nYork\tB-LOC\n"
 

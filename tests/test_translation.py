@@ -28,6 +28,8 @@ from hfattn.resources import load_recipe
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 RECIPE = ROOT / "recipes" / "translation"
 TINY: dict[str, dict[str, Any]] = {
     "publish": {"texts": "samples"},

@@ -18,6 +18,8 @@ from hfattn.training.selection import read_search
 from hfattn.tuning import SearchConfig, best_overrides, tune
 from hfattn.yaml_values import load_yaml
 
+pytestmark = pytest.mark.runs
+
 FIELDS = {"training.learning_rate": {"low": 1e-5, "high": 1e-1, "log": True}, "model.layers": {"low": 1, "high": 4}}
 
 

@@ -36,6 +36,8 @@ from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training.fine_tuning import layer_depths
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 LANGUAGE_MODELS, CLASSIFICATION = ROOT / "recipes" / "causal_lm", ROOT / "recipes" / "classification"
 SIZES = {"vocab_size": 20, "embedding_size": 6, "hidden_size": 8, "pad_token_id": 0}
 CLASSIFIER = {"pooling": "concat", "classifier_hidden_size": 5, "classifier_dropout": 0.2, "num_labels": 3}
