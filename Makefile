@@ -9,6 +9,11 @@ OLDEST := .venv-oldest
 CLIENTS := .venv-clients
 EXTRAS := base recipes baselines data tune trackio quantization explain spaces export publish sign
 
+# pip would compile every file that it installs, which takes longer than installing it. Python compiles those that are imported,
+# and keeps them, unless the environment forbids it.
+export PIP_COMPILE := 0
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install quickstart test runs common examples job variants bands oldest spaces extras clients docs check format clean
 
