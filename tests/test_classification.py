@@ -608,6 +608,7 @@ def predicted_texts(folder: Path, model: Path, too_long: str) -> tuple[Any, Wind
         source=location(model),
         loaded=loaded,
         tuning=TuningConfig(),
+        max_tokens=100,
     )
     return trainer.predict(dataset), dataset, trainer
 

@@ -740,11 +740,14 @@ def test_pairs_are_evaluated_by_length_and_predicted_in_their_order(tmp_path: Pa
         dataset = Subset(dataset, [31, 4, 17, 8, 25, 6, 39, 1, 2, 12, 20])
     ends = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     arguments = {"predict_with_generate": True, "generation_max_length": 12, "per_device_eval_batch_size": 4}
-    trainer = reversal_trainer(tmp_path, reversal_model(**ends), **arguments)
+    trainer = reversal_trainer(tmp_path, reversal_model(**ends), {"max_tokens": 36}, **arguments)
     output = trainer.predict(dataset)
     widths = [batch["input_ids"].shape[1] for batch in trainer.get_eval_dataloader(dataset)]
     assert widths == sorted(widths)
     assert widths[0] < widths[-1]
+    trainer.max_tokens = None  # batches of training have padding then, and so have those of evaluation
+    widths = [batch["input_ids"].shape[1] for batch in trainer.get_eval_dataloader(dataset)]
+    assert widths != sorted(widths)
     _, nats, generated = output.predictions
     for i in range(len(dataset)):
         batch = trainer.data_collator([dataset[i]])

@@ -90,16 +90,6 @@ def _peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _evaluation_order(dataset: Any) -> np.ndarray | None:
-    """Return the order (n,) in which texts or pairs are evaluated, the shortest first; None: that of the dataset."""
-    whole = dataset.dataset if isinstance(dataset, Subset) else dataset
-    # The scores of other examples may need the order of the dataset, as those of windows of a context do.
-    if not isinstance(whole, EncodedPairs | EncodedTexts | WindowedTexts):
-        return None
-    lengths = whole.lengths if whole is dataset else whole.lengths[list(dataset.indices)]
-    return np.lexsort(lengths.T[::-1])  # pairs by their sources, and those of one length by their targets
-
-
 def _select(arrays: Any, rows: np.ndarray) -> Any:
     """Return rows of an array, or of each array in a tuple; None if there are no arrays."""
     if isinstance(arrays, tuple):
@@ -164,8 +154,8 @@ class ReliableTrainer(Trainer):
       when it was killed, even after its last step.
     - The training dataset's ``sampler(seed)`` determines the order of examples. With ``max_tokens``, ``TokenBatches``
       determines it from the dataset's ``lengths``. The dataset's ``set_epoch`` is called before each epoch.
-    - Texts of a classifier and pairs of a translator are evaluated in the order of their lengths, so that batches have
-      little padding. The predictions are in the order of the dataset.
+    - With ``max_tokens``, texts of a classifier and pairs of a translator are evaluated in the order of their lengths,
+      so that these batches have little padding too. The predictions are in the order of the dataset.
     - A non-finite loss or weight raises ``NonFiniteError``, which names the step. No checkpoint is written after that,
       so the last one is finite.
     - Train before you evaluate: if several processes evaluate a model first, Accelerate (1.15) prepares it without
@@ -480,14 +470,23 @@ class ReliableTrainer(Trainer):
             raise self._not_finite(f"The loss is {loss.item()}", self.state.global_step + 1)
         return loss
 
+    def _evaluation_order(self, dataset: Any) -> np.ndarray | None:
+        """Return the order (n,) of an evaluation, the shortest first; None: that of the dataset."""
+        whole = dataset.dataset if isinstance(dataset, Subset) else dataset
+        # The scores of other examples may need the order of the dataset, as those of windows of a context do.
+        if self.max_tokens is None or not isinstance(whole, EncodedPairs | EncodedTexts | WindowedTexts):
+            return None
+        lengths = whole.lengths if whole is dataset else whole.lengths[list(dataset.indices)]
+        return np.lexsort(lengths.T[::-1])  # pairs by their sources, and those of one length by their targets
+
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
-        order = _evaluation_order(eval_dataset)
+        order = self._evaluation_order(eval_dataset)
         return super()._get_eval_sampler(eval_dataset) if order is None else _InOrder(order)
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> Any:
         self._check_weights()
         output = super().evaluation_loop(dataloader, *args, **kwargs)
-        order = _evaluation_order(dataloader.dataset)
+        order = self._evaluation_order(dataloader.dataset)
         if order is None:
             return output
         rows = np.argsort(order)
