@@ -29,6 +29,8 @@ from hfattn.loading import load_translation_model, save_translator
 from hfattn.pipelines import translations
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 WORDS = ["i like football", "go", "good morning", "ball", "a b c d e f g"]
 HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "classifier": (DistilBertForSequenceClassification, {"id2label": {0: "bad", 1: "good", 2: "fair"}}),

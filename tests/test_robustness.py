@@ -29,6 +29,8 @@ from typer.testing import CliRunner
 
 from hfattn_cli import app
 
+pytestmark = pytest.mark.runs
+
 MUTATIONS = int(os.environ.get("ROBUSTNESS_MUTATIONS", "100"))
 SEED = int(os.environ.get("ROBUSTNESS_SEED", "1"))
 ONLY = os.environ.get("ROBUSTNESS_ONLY")
