@@ -84,9 +84,10 @@ def test_no_folder_of_the_machine_is_recorded(tmp_path: Path, monkeypatch: pytes
         "--more",
         f"[{inside}]",
     ]
-    facts = run_facts("recipe", Path("tiny.yaml"), {"model": fields}, 1, ["train.py", *words, "--resume", "{a: [/b"])
+    configuration = {"model": fields, "template": "[/INST]"}  # a text, and not a list with a path
+    facts = run_facts("recipe", Path("tiny.yaml"), configuration, 1, ["train.py", *words, "--resume", "{a: [/b"])
     shortened = {"name": "other.txt", "more": ["runs/text.txt", "{sentence} [/no path]", 3]}
-    assert facts["configuration"] == {"model": shortened}
+    assert facts["configuration"] == {"model": shortened, "template": "[/INST]"}
     assert shlex.split(facts["command"]) == [
         *("accelerate", "launch", "train.py", "--text.dataset", "runs/text.txt", "--output_dir=other.txt"),
         *("--model", json.dumps(shortened), "--more", '["runs/text.txt"]', "{a: [/b"),

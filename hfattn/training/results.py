@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
@@ -61,12 +62,6 @@ def _without_folders(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_folders(each) for each in value]
     if isinstance(value, str | Path):
-        name, equals, rest = str(value).partition("=")
-        if equals and name.startswith("--"):  # of the command line
-            return f"{name}={_without_folders(rest)}"
-        fields = _fields(str(value))
-        if (shortened := _without_folders(fields)) != fields:
-            return json.dumps(shortened)
         path = Path(value)
         if not path.is_absolute():
             return str(value)
@@ -74,19 +69,22 @@ def _without_folders(value: Any) -> Any:
     return value
 
 
-def _fields(word: str) -> Any:
-    """Return the mapping or list that a word of a command line gives a field; None if it is another word."""
-    if not word.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        return load_yaml(word)
-    except yaml.YAMLError:  # a text in brackets
-        return None
+def _word_without_folders(word: str) -> str:
+    """Return a word of a command line as ``_without_folders`` does, also if it is a mapping or a list."""
+    name, equals, value = word.partition("=")
+    if equals and name.startswith("--"):
+        return f"{name}={_word_without_folders(value)}"
+    if word.startswith(("{", "[")):
+        with suppress(yaml.YAMLError):  # a text in brackets
+            fields = load_yaml(word)
+            if (shortened := _without_folders(fields)) != fields:
+                return json.dumps(shortened)
+    return str(_without_folders(word))
 
 
 def _command(argv: Sequence[str]) -> str:
     # A resumed run has the same results as an uninterrupted one.
-    words = [_without_folders(word) for word in argv if word != "--resume"]
+    words = [_word_without_folders(word) for word in argv if word != "--resume"]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     launcher = "accelerate launch" + (f" --multi_gpu --num_processes {processes}" if processes > 1 else "")
     if processes > 1 and not trains_on_cuda():
