@@ -27,6 +27,7 @@ from .data import (
     encode_text,
     mean_of_windows,
     open_text,
+    order_by_length,
     pack,
     read_labeled,
     read_pairs,
@@ -209,7 +210,7 @@ def predict_logits(model: PreTrainedModel, dataset: Any, collate: Callable[..., 
         rows: texts per batch.
     """
     model.eval()
-    order = np.argsort(dataset.lengths[:, 0], kind="stable")
+    order = order_by_length(dataset.lengths)
     found = []
     for start in range(0, len(order), rows):
         batch = collate([dataset[int(i)] for i in order[start : start + rows]])

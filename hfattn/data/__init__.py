@@ -1,7 +1,15 @@
 """Read texts, labeled texts, pairs, tagged sentences, questions and images, and turn them into batches."""
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
-from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
+from .batches import (
+    PermutationSampler,
+    Streams,
+    TokenBatches,
+    TrainingExamples,
+    Windows,
+    order_by_length,
+    padding_share,
+)
 from .captions import CaptionCollator, EncodedCaptions
 from .chat import check_chat_template, set_chat_template
 from .choices import Choice, Choices, EncodedChoices, read_choices, with_distractors
@@ -161,6 +169,7 @@ __all__ = [
     "open_image",
     "open_rows",
     "open_text",
+    "order_by_length",
     "pack",
     "padding_share",
     "pool_images",

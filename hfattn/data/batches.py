@@ -205,6 +205,15 @@ class PermutationSampler(Sampler[int]):
             yield from block[block < self.n].tolist()
 
 
+def order_by_length(lengths: np.ndarray) -> np.ndarray:
+    """Return the order (n,) of examples from the shortest to the longest first side; ties by the next side.
+
+    Args:
+        lengths: (n, sides) numbers of tokens of each example.
+    """
+    return np.lexsort(lengths.T[::-1])
+
+
 def padding_share(lengths: np.ndarray, batches: Iterable[Sequence[int] | np.ndarray]) -> float:
     """Return the share of padding among the positions of all batches, whose rows are padded to the longest.
 

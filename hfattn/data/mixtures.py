@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .batches import TrainingExamples
+from .batches import TrainingExamples, order_by_length
 
 _STEP = (5**0.5 - 1) / 2  # of the golden ratio: the offsets of several epochs are spread evenly
 
@@ -55,7 +55,7 @@ class MixedExamples(TrainingExamples[dict[str, Any]]):
     ) -> None:
         self.tasks, self.numbers, self.seed = list(tasks.values()), list(numbers), seed
         self.starts = np.cumsum([0, *numbers])
-        self.orders = [np.lexsort(task.lengths.T[::-1]) for task in self.tasks]  # type: ignore[attr-defined]
+        self.orders = [order_by_length(task.lengths) for task in self.tasks]  # type: ignore[attr-defined]
         self.lengths = np.concatenate([self._longest(task) for task in range(len(self.tasks))])
 
     def __len__(self) -> int:

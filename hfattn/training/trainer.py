@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
@@ -20,7 +19,7 @@ from accelerate.utils import parse_flag_from_env
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
-from torch.utils.data import DataLoader, Sampler, Subset
+from torch.utils.data import DataLoader, Subset
 from transformers import (
     EarlyStoppingCallback,
     PreTrainedModel,
@@ -35,7 +34,15 @@ from transformers.trainer_callback import ExportableState, PrinterCallback, Prog
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..data import EncodedPairs, EncodedTexts, PermutationSampler, TokenBatches, WindowedTexts, padding_share
+from ..data import (
+    EncodedPairs,
+    EncodedTexts,
+    PermutationSampler,
+    TokenBatches,
+    WindowedTexts,
+    order_by_length,
+    padding_share,
+)
 from ..errors import NonFiniteError, UserError
 from ..files import writing
 from ..metrics.language_model import IGNORED, token_loss
@@ -95,19 +102,6 @@ def _select(arrays: Any, rows: np.ndarray) -> Any:
     if isinstance(arrays, tuple):
         return tuple(_select(array, rows) for array in arrays)
     return None if arrays is None else arrays[rows]
-
-
-class _InOrder(Sampler[int]):
-    """Yield given indices (n,)."""
-
-    def __init__(self, indices: np.ndarray) -> None:
-        self.indices = indices
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.indices.tolist())
 
 
 class _Epochs(TrainerCallback):
@@ -477,11 +471,11 @@ class ReliableTrainer(Trainer):
         if self.max_tokens is None or not isinstance(whole, EncodedPairs | EncodedTexts | WindowedTexts):
             return None
         lengths = whole.lengths if whole is dataset else whole.lengths[list(dataset.indices)]
-        return np.lexsort(lengths.T[::-1])  # pairs by their sources, and those of one length by their targets
+        return order_by_length(lengths)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         order = self._evaluation_order(eval_dataset)
-        return super()._get_eval_sampler(eval_dataset) if order is None else _InOrder(order)
+        return super()._get_eval_sampler(eval_dataset) if order is None else order.tolist()
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> Any:
         self._check_weights()
