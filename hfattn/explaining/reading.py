@@ -64,10 +64,9 @@ def attention_to_source(
     model, tokenizer, target_tokenizer = translator
     model.set_attn_implementation("eager")
     labels = pad_sequence([torch.tensor(ids) for ids in targets], batch_first=True, padding_value=-100)  # (n, T)
-    starts = torch.full((len(labels), 1), model.config.decoder_start_token_id)
     read = {name: tensor.expand(len(labels), -1) for name, tensor in inputs.items()}
-    before = torch.cat([starts, labels[:, :-1].clamp_min(0)], dim=1)  # no real token attends to the padding
-    outputs = model(**read, decoder_input_ids=before.to(model.device), output_attentions=True)
+    before = model.prepare_decoder_input_ids_from_labels(labels).to(model.device)
+    outputs = model(**read, decoder_input_ids=before, output_attentions=True)
     ids: dict[str, Any] = {**read, "labels": labels, "decoder_attention_mask": labels != -100}
     return [
         alignment(outputs, i, kind="cross", **ids, tokenizer=tokenizer, target_tokenizer=target_tokenizer)
