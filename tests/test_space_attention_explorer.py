@@ -1,7 +1,6 @@
 """Attention explorer: its pages show what the package computes, for many users at a time."""
 
 import html
-import importlib.util
 import json
 import re
 import threading
@@ -27,11 +26,11 @@ from hfattn.explaining import coverage_deviation, entropy
 from hfattn.generated import date_pairs, phrase_pairs
 from hfattn.loading import load_translation_model, save_translator
 from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline
+from hfattn.resources import import_file
 from hfattn.spaces.building import build_space
 from hfattn.spaces.serving import running
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
-SPACE = ROOT / "spaces" / "attention_explorer"
 SENTENCE = "is the small house old?"
 DATE = "lunes, 22 de abril de 2019"
 SEARCH: dict[str, Any] = {"way": "beam", "beams": 3, "temperature": 1.0, "seed": 0}
@@ -147,11 +146,7 @@ def test_transformers_are_searched_by_the_engine(
     """A recurrent network has no engine, nor has a text that is too long for it."""
     assert len(list((home / engine.KEPT).iterdir())) == 2  # of the two Transformers
     monkeypatch.setattr(engine, "HF_HOME", str(tmp_path))
-    spec = importlib.util.spec_from_file_location("attention_explorer_app", SPACE / "app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    app = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(app)
+    app: Any = import_file("attention_explorer_app", ROOT / "spaces" / "attention_explorer" / "app.py")
     recurrent, fast = (app.Explorer(load_translation_model(models[f"{each}_phrases"])) for each in ("luong", "vaswani"))
     assert recurrent.engine is None
     slow = app.Explorer(load_translation_model(models["vaswani_phrases"]))

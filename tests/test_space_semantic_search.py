@@ -1,6 +1,5 @@
 """Semantic search: tested over HTTP and in a browser."""
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from html import unescape
@@ -22,7 +21,7 @@ from tiny_models import tiny_model
 
 from hfattn.generated import phrase_pairs
 from hfattn.loading import load_any_model
-from hfattn.resources import load_recipe
+from hfattn.resources import import_file, load_recipe
 from hfattn.sentence_encoders import SentenceModules, write_modules
 from hfattn.spaces.interface import number
 from hfattn.spaces.settings import read_space
@@ -58,12 +57,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load_app() -> Any:
     """The app as a module of this process."""
-    spec = importlib.util.spec_from_file_location("semantic_search_app", SPACE / "app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    app = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(app)
-    return app
+    return import_file("semantic_search_app", SPACE / "app.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Sentiment lens: tested over HTTP and in a browser."""
 
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import torch
 from browser import browser as browser
 from browser import visited
+from commands import ROOT
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from playwright.sync_api import Browser
@@ -25,6 +25,7 @@ from hfattn.explaining import agreement, alignment, saliency, score_attention
 from hfattn.generated import opinion_texts
 from hfattn.loading import load_any_model
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
+from hfattn.resources import import_file
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
 TEXT = "Emily says that she was moved by the French film, but not surprised."
@@ -279,21 +280,9 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
         page.get_by_text("vacía" if language.startswith("es") else "is empty").wait_for()
 
 
-def test_a_model_without_attention_is_explained_by_gradients(
-    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_without_attention_is_explained_by_gradients(folders: dict[str, Path], tmp_path: Path) -> None:
     """And one with a sigmoid has two classes; the page is called in this process."""
-    import importlib.util
-
-    from commands import ROOT
-
-    path = ROOT / "spaces" / "sentiment_lens" / "app.py"
-    spec = importlib.util.spec_from_file_location("sentiment_lens_app", path)
-    assert spec is not None
-    assert spec.loader is not None
-    app = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "sentiment_lens_app", app)
-    spec.loader.exec_module(app)
+    app: Any = import_file("sentiment_lens_app", ROOT / "spaces" / "sentiment_lens" / "app.py")
     _, tokenizer, _ = load_any_model(str(folders["recurrent"]))
     config = RNNEncoderConfig(
         vocab_size=len(tokenizer), embedding_size=8, hidden_size=8, num_labels=1, id2label={0: "positive"},
