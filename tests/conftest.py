@@ -39,13 +39,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         "examples": ("mark.examples",),
         "runs": ("mark.runs",),
     }
-    first = config.option.markexpr.partition(" and ")[0]
-    if collection_path.suffix != ".py" or first not in (*words, "not runs"):
+    stage = words.get(config.option.markexpr.partition(" and ")[0])
+    if stage is None or collection_path.suffix != ".py":
         return None
     source = collection_path.read_text()
-    if first == "not runs":  # all tests of a file have this mark, or none
-        return "mark.runs" in source or None
-    return not any(word in source for word in words[first]) or None
+    return not any(word in source for word in stage) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
