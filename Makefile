@@ -9,8 +9,8 @@ OLDEST := .venv-oldest
 CLIENTS := .venv-clients
 EXTRAS := base recipes baselines data tune trackio quantization explain spaces export publish sign
 
-# pip would compile every file that it installs, which takes longer than installing it. Python compiles those that are imported,
-# and keeps them, unless the environment forbids it.
+# By default, pip compiles every file that it installs, which takes longer than the rest of the installation. Without that, Python
+# compiles a file when it is imported, and stores the result, unless the environment forbids it.
 export PIP_COMPILE := 0
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -48,7 +48,7 @@ test: check  ## Lint, type-check and run the tests
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore-glob '*_common.py' \
 	  -m "not runs and not demos and not examples and not variants"
 
-runs: $(INSTALLED)  ## Test the recipes and other commands by running them, and load what they publish where hfattn is not
+runs: $(INSTALLED)  ## Run the recipes and other commands as a user does, and load what they publish without hfattn
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "runs and not demos and not examples and not variants"
 
 common: $(INSTALLED)  ## Run the tests that transformers has for every model on the models of hfattn

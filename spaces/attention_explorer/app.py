@@ -130,7 +130,7 @@ class Explorer:
         model.generation_config.early_stopping = True  # a beam search ends when as many hypotheses as beams have ended
         self.model = model
         self.engine = None
-        with suppress(UserError):  # CTranslate2 has some Transformers and no recurrent networks
+        with suppress(UserError):  # CTranslate2 supports some Transformers and no recurrent networks
             self.engine = EngineTranslator(self.family, *translator)
         self.pipeline = AttnTranslationPipeline(model, tokenizer=self.tokenizer, target_tokenizer=target_tokenizer)
 
@@ -171,7 +171,7 @@ class Explorer:
         return [first[text]._replace(times=times[text]) for text in times]
 
     def _best(self, text: str, beams: int) -> list[Found]:
-        """Return the hypotheses of a search, by the engine if it has the model and positions for the texts."""
+        """Return the hypotheses of a search, by the engine if it supports the model and has positions for the texts."""
         if self.engine is not None:
             with suppress(UserError):
                 read = self.engine.read(text, beams, hypotheses=beams)
