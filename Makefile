@@ -9,9 +9,12 @@ OLDEST := .venv-oldest
 CLIENTS := .venv-clients
 EXTRAS := base recipes baselines data tune trackio quantization explain spaces export publish sign
 
-# By default, pip compiles every file that it installs, which takes longer than the rest of the installation. Without that, Python
-# compiles a file when it is imported, and stores the result, unless the environment forbids it.
-export PIP_COMPILE := 0
+# uv installs the environments: it links a package that is installed already instead of unpacking it again. It does not read the
+# settings of pip, and does not compile what it installs. Python compiles a file when it is imported, and stores the result, unless
+# the environment forbids it.
+UV_PIP := $(BIN)/uv pip install --quiet -c constraints.txt
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -25,19 +28,19 @@ $(TRAINS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hfattn needs Python 3.11 or newer; run make with PYTHON=python3.11")'
 	@echo "Installing PyTorch, transformers and what training needs into $(VENV) ..."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[recipes]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	$(UV_PIP) --python $(VENV) -e '.[recipes]'
 	@touch $@
 
 $(INSTALLED): $(TRAINS)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(UV_PIP) --python $(VENV) -e '.[dev]'
 	@touch $@
 
 install: $(INSTALLED)  ## Create .venv and install hfattn with all extras, at pinned versions
 
 # One more date for quickstart to translate: make quickstart TEXT="4 de julio de 1776"
 export TEXT
-quickstart: $(TRAINS)  ## Train a date translator (a minute), translate with it, and draw its attention
+quickstart: $(TRAINS)  ## Train a date translator (3 minutes with the installation), translate with it, and draw its attention
 	@test ! -e runs/dates/results.json || echo "runs/dates is already trained; remove it to train again."
 	test -e runs/dates/results.json || $(BIN)/hfattn train translation/dates --output_dir runs/dates --resume
 	$(BIN)/hfattn translate runs/dates "April 22, 2019" "lunes, 22 de abril de 2019" "the 3rd of May, 1986" $${TEXT:+"$$TEXT"}
@@ -67,12 +70,10 @@ bands: $(INSTALLED)  ## Train each tiny variant with five seeds, and write the b
 	$(BIN)/pytest -n 2 --maxschedchunk 1 --bands 5 tests/test_tiny_recipes.py
 
 # The oldest transformers that pyproject.toml allows, with its older huggingface-hub; everything else as pinned.
-$(OLDEST)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(OLDEST)
+$(OLDEST)/.installed: $(TRAINS)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(OLDEST)
 	grep -v '^\(huggingface_hub\|transformers\)==' constraints.txt > $(OLDEST)/constraints.txt
-	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt \
-	  "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
-	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e '.[recipes]' \
+	$(BIN)/uv pip install --quiet --python $(OLDEST) -c $(OLDEST)/constraints.txt -e '.[recipes]' \
 	  "transformers==$$(sed -n 's/.*"transformers>=\([0-9.]*\)".*/\1/p' pyproject.toml).0" parameterized pytest pytest-xdist
 	@touch $@
 
@@ -89,59 +90,36 @@ oldest: $(INSTALLED) $(OLDEST)/.installed  ## Test models, recipes and publishin
 	  --deselect tests/test_publishing.py::test_every_command_has_an_example_that_runs  # needs all extras
 
 # Only what a Space on the Hub installs: its requirements, and the version of Gradio that its card names.
-$(DEMOS)/.installed: $(wildcard spaces/*/requirements.txt) constraints.txt
-	$(PYTHON) -m venv $(DEMOS)
-	$(DEMOS)/bin/pip install --quiet --disable-pip-version-check $(addprefix -r ,$(wildcard spaces/*/requirements.txt)) \
+$(DEMOS)/.installed: $(TRAINS) $(wildcard spaces/*/requirements.txt)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(DEMOS)
+	$(BIN)/uv pip install --quiet --python $(DEMOS) $(addprefix -r ,$(wildcard spaces/*/requirements.txt)) \
 	  "gradio==$$(sed -n 's/^gradio==//p' constraints.txt)"
 	@touch $@
 
 spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start each with only its requirements, and test them in a browser
 	SPACES_PYTHON=$(CURDIR)/$(DEMOS)/bin/python $(BIN)/pytest -n 2 --dist loadfile -m demos
 
-# Each extra in an environment of its own, two at a time. What many of them contain, PyTorch and transformers or all of the extra
-# recipes, is installed once, without hfattn, and a .pth file of the environment names its folder.
+# Each extra in an environment of its own, two at a time.
 extras: $(INSTALLED)  ## Install each extra from the built wheel, and run the commands that need it
-	rm -rf build/extras && mkdir -p build/extras
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/extras/wheel .
+	rm -rf build/extras
+	$(BIN)/uv build --quiet --wheel --out-dir build/extras/wheel
 	$(MAKE) --jobs=2 --output-sync=target $(EXTRAS:%=extra-%)
 	rm -rf build/extras
 
-define environment  # $(1): its folder, $(2): folders of what it contains, $(3): the extra
-	$(PYTHON) -m venv $(1)
-	site=$$(echo $(1)/lib/python3.*/site-packages); \
-	  for part in $(2); do echo $(CURDIR)/$$part/lib/python3.*/site-packages; done > $$site/contained.pth
-	$(1)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  "torch==$$(sed -n 's/^torch==//p' constraints.txt)" "$$(echo build/extras/wheel/*.whl)$(3)"
-endef
-
-CONTAINED := build/extras/contained
-contained-base:
-	$(call environment,$(CONTAINED)/base)
-	$(CONTAINED)/base/bin/pip uninstall --quiet --yes hfattn
-contained-recipes: contained-base
-	$(call environment,$(CONTAINED)/recipes,$(CONTAINED)/base,[recipes])
-	$(CONTAINED)/recipes/bin/pip uninstall --quiet --yes hfattn
-
-WITH_RECIPES := recipes baselines data tune trackio quantization spaces
-$(EXTRAS:%=extra-%): contained-base
-$(WITH_RECIPES:%=extra-%): contained-recipes
 extra-%: EXTRA = build/extras/$*
 extra-%:
 	@echo "== $*"
-	mkdir -p $(EXTRA)/runs
-	$(call environment,$(EXTRA)/environment,$(CONTAINED)/base $(if $(filter $(WITH_RECIPES),$*),$(CONTAINED)/recipes),$(if $(filter-out base,$*),[$*]))
+	$(BIN)/uv venv --quiet --python $(BIN)/python $(EXTRA)/environment
+	$(UV_PIP) --python $(EXTRA)/environment "$$(echo build/extras/wheel/*.whl)$(if $(filter-out base,$*),[$*])"
+	mkdir $(EXTRA)/runs
 	PYTHONPATH=tests $(EXTRA)/environment/bin/python tests/extra_commands.py $* $(EXTRA)/runs
 	rm -rf $(EXTRA)
 
 # The tools of docs/clients.md at its versions. boto3, which bertviz asks for and does not use here, needs an older urllib3.
-$(CLIENTS)/.installed: pyproject.toml constraints.txt docs/clients.md
-	$(PYTHON) -m venv $(CLIENTS)
-	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
-	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[recipes,export]' \
-	  $$(sed -n 's/^pip install //p' docs/clients.md)
-	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check --no-deps \
-	  $$(sed -n 's/^.*`pip install --no-deps \([^`]*\)`.*/\1/p' docs/clients.md)
+$(CLIENTS)/.installed: $(TRAINS) docs/clients.md
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(CLIENTS)
+	$(UV_PIP) --python $(CLIENTS) -e '.[recipes,export]' $$(sed -n 's/^pip install //p' docs/clients.md)
+	$(BIN)/uv pip install --quiet --python $(CLIENTS) --no-deps $$(sed -n 's/^.*`pip install --no-deps \([^`]*\)`.*/\1/p' docs/clients.md)
 	@touch $@
 
 clients: $(CLIENTS)/.installed  ## Install the tools of docs/clients.md, and run every block of that page
