@@ -53,7 +53,7 @@ SHOTS: dict[str, tuple[Callable[[Page], None], str, int]] = {
     "attention_explorer": (_explorer, "#columns", 1390),
     "attention_lab": (_lab, "h1", 1240),
     "char_writer": (_writer, "h1", 1000),
-    "image_lens": (_image_lens, "h1", 1200),
+    "image_lens": (_image_lens, "h1", 1068),
     "semantic_search": (_search, "h1", 1278),
     "sentiment_lens": (_lens, "h1", 1000),
 }
