@@ -18,6 +18,8 @@ from hfattn import (
     VaswaniForConditionalGeneration,
     VaswaniForMaskedLM,
     VaswaniForSequenceClassification,
+    VaswaniVisionConfig,
+    VaswaniVisionForImageClassification,
 )
 from hfattn.exchange.export import export
 from hfattn.explaining import alignment
@@ -189,6 +191,32 @@ def test_layers_share_one_matrix_of_linformer(tmp_path: Path) -> None:
     )
     assert matrices(new)[2] is matrices(new)[0]
     assert 0 < matrices(new)[0].abs().max() < 1
+
+
+def test_layers_on_patches_and_on_latents_share_one_matrix(tmp_path: Path) -> None:
+    """In models whose configurations have no ``tie_word_embeddings``, and in all rounds of latents."""
+    options = {"rank": 3, "max_length": 9, "share": "layerwise"}
+    fields: dict[str, Any] = {"encoder_pattern": "linformer", "encoder_pattern_options": options}
+    config = VaswaniVisionConfig(
+        image_size=8,
+        patch_size=4,
+        hidden_size=8,
+        encoder_layers=2,
+        num_attention_heads=2,
+        intermediate_size=8,
+        **fields,
+    )
+    VaswaniVisionForImageClassification(config).save_pretrained(tmp_path)
+    sizes = {**SMALL, "is_encoder_decoder": False, "encoder_layers": 2, "latents": 4, "latent_rounds": 2}
+    latent = VaswaniForSequenceClassification(VaswaniConfig(**{**sizes, **fields}))
+    for model in (
+        VaswaniVisionForImageClassification(config),
+        VaswaniVisionForImageClassification.from_pretrained(tmp_path),
+        latent,
+    ):
+        matrices = [each.E for each in model.modules() if isinstance(getattr(each, "E", None), torch.nn.Parameter)]
+        assert len(matrices) == (4 if model is latent else 2)
+        assert all(matrix is matrices[0] for matrix in matrices)
 
 
 def test_linformer_with_identities_is_dense_attention() -> None:
@@ -405,6 +433,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"encoder_pattern": "fourier", "norm": "none"},
         "The pattern 'fourier' has an output that the factors of T-Fixup (norm: none) do not bound; write norm: post "
         "or pre.",
+    ),
+    "heads of keys": (
+        {"encoder_pattern": "fastformer", "num_key_value_heads": 1},
+        "The pattern 'fastformer' has a key for each head; leave num_key_value_heads out.",
     ),
     "heads": (
         {"encoder_pattern": "fastformer", "head_dim": 5},

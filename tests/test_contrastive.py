@@ -172,6 +172,16 @@ def test_towers_of_hfattn_read_texts_and_images(towers: dict[str, Any]) -> None:
         assert any(each.grad is not None and each.grad.any() for each in tower.parameters())
 
 
+@pytest.mark.parametrize("fields", [{"latents": 4}, {"subsampling": 2}], ids=str)
+def test_outputs_that_are_no_tokens_are_pooled_without_their_mask(fields: dict[str, Any]) -> None:
+    towers = OWN_TOWERS["vit and vaswani"]
+    model = dual_encoder(**{**towers, "text_config": {**towers["text_config"], **fields}}).eval()
+    ids = torch.randint(1, 30, (2, 4))
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    padded, alone = (model.get_text_features(*each).pooler_output for each in ((ids, mask), (ids[1:, :2],)))
+    torch.testing.assert_close(padded[1:], alone)
+
+
 def test_towers_that_would_not_be_saved_are_refused() -> None:
     foreign = ViTConfig(**SIZES, auto_map={"AutoConfig": "theirs.Config"})  # as trust_remote_code loads one
     with pytest.raises(Exception, match="vision_config is a ViTConfig, whose code would not be saved with the model"):

@@ -117,6 +117,19 @@ def test_padding_anywhere_changes_nothing() -> None:
         torch.testing.assert_close(one[:, places], other)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_not_in_the_loss(side: str) -> None:
+    """Padding beside a text predicts neither its first nor its last token."""
+    model, ids = bilm(), torch.randint(1, 20, (1, 5))
+    places = slice(3, 8) if side == "left" else slice(0, 5)
+    padded, labels, mask = torch.zeros(1, 8).long(), torch.full((1, 8), -100), torch.zeros(1, 8).long()
+    padded[:, places], labels[:, places], mask[:, places] = ids, ids, 1
+    loss = model(padded, attention_mask=mask, labels=labels).loss
+    torch.testing.assert_close(loss, model(ids, labels=ids).loss)
+    with pytest.raises(ValueError, match="shift_labels has the targets of one direction"):
+        model(ids, labels=ids, shift_labels=ids)
+
+
 def test_generation_reads_forward_with_a_cache_as_without() -> None:
     model = bilm()
     ids = torch.randint(1, 20, (2, 4))
@@ -285,6 +298,48 @@ def test_pieces_beyond_the_longest_input_of_the_encoder_have_zeros() -> None:
     assert (state[0].abs().sum(-1) > 0).tolist() == [True] * 4 + [False] * 5  # 7 less three special tokens
 
 
+@pytest.mark.parametrize("kind", encoders())
+def test_an_encoder_may_have_the_tokens_of_the_task(kind: str) -> None:
+    """Padding anywhere, ends of texts and a longest input, as with a table of pieces."""
+    fields = {"vocab_size": 30, "contextual_pieces": None, "pooling": "mean", "cell": "gru"}
+    torch.manual_seed(0)
+    model = RNNEncoderForSequenceClassification(contextual_config(kind, **fields)).double().eval()
+    vectors, ids = model.model.contextual, torch.randint(1, 28, (1, 4))
+    ends = torch.cat([torch.tensor([[28]]), ids, torch.tensor([[29, 27]])], dim=1)
+    states = vectors.encoder(ends, output_hidden_states=True).hidden_states
+    for mine, state in zip(vectors.read(ids, None), states, strict=True):
+        torch.testing.assert_close(mine, state[:, 1:5])
+    expected = model(ids).logits
+    for places in (torch.arange(3, 7), torch.arange(4), torch.tensor([0, 2, 3, 6])):
+        padded, mask = torch.zeros(2, 7).long(), torch.zeros(2, 7).long()  # the second row is padding alone
+        padded[0, places], mask[0, places] = ids[0], 1
+        logits = model(padded, attention_mask=mask).logits
+        torch.testing.assert_close(logits[:1], expected)
+        assert logits.isfinite().all()
+    vectors.config.contextual_max_length = 5
+    assert (vectors.read(ids, None)[0].abs().sum(-1) > 0).tolist() == [[True, True, False, False]]
+    vectors.config.contextual_start_ids = vectors.config.contextual_end_ids = []
+    nothing = torch.zeros(2, 3).long()
+    assert all(not state.any() for state in vectors.read(nothing, nothing.bool()))
+
+
+def test_the_table_of_pieces_is_resized(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = RNNEncoderForSequenceClassification(contextual_config("bilm")).eval()
+    fill_table(model)
+    ids = torch.randint(1, 12, (2, 5))
+    before = model(ids).logits
+    model.resize_token_embeddings(14)
+    torch.testing.assert_close(model(ids).logits, before)
+    assert model(torch.tensor([[12, 13, 1]])).logits.isfinite().all()
+    model.save_pretrained(tmp_path)
+    again = RNNEncoderForSequenceClassification.from_pretrained(tmp_path)
+    torch.testing.assert_close(again(ids).logits, before)
+    own = RNNEncoderForSequenceClassification(contextual_config("bilm", vocab_size=30, contextual_pieces=None))
+    with pytest.raises(ValueError, match="tokens are those of the frozen encoder, which cannot get others"):
+        own.resize_token_embeddings(31)
+
+
 def test_only_the_mixture_of_the_encoder_is_trained_with_its_penalty() -> None:
     torch.manual_seed(0)
     config = contextual_config("bert", contextual_penalty=0.5, contextual_dropout=0.0, num_labels=3)
@@ -360,6 +415,23 @@ def test_what_cannot_be_read_is_refused_in_one_sentence() -> None:
         contextual_config("bilm", contextual_places=["embeddings"])
     with pytest.raises(Exception, match="contextual_penalty is -1; write a number of at least 0"):
         contextual_config("bilm", contextual_penalty=-1)
+    with pytest.raises(Exception, match="contextual_config is a VaswaniConfig of an encoder-decoder; write is_encoder"):
+        RNNEncoderConfig(contextual_config=VaswaniConfig())
+    with pytest.raises(Exception, match="contextual_config has latents, with which the encoder has no vector for each"):
+        RNNEncoderConfig(contextual_config=VaswaniConfig(is_encoder_decoder=False, latents=4))
+    with pytest.raises(ValueError, match="contextual_config is 'bert'; write the fields of a configuration"):
+        RNNEncoderConfig(contextual_config="bert")
+
+
+def test_penalties_of_the_frozen_encoder_are_not_in_the_loss() -> None:
+    spans = {"encoder_pattern": "adaptive_span", "encoder_pattern_options": {"span": 4, "ramp": 2, "penalty": 100.0}}
+    fields = encoders()["vaswani"].to_diff_dict()
+    config = contextual_config("bert", contextual_config={**fields, **spans}, contextual_penalty=0.0)
+    model = RNNEncoderForSequenceClassification(config).train()
+    fill_table(model)
+    for layer in model.model.contextual.encoder.encoder.layers:
+        layer.self_attn.spans.data.fill_(0.5)
+    assert model(torch.randint(1, 12, (2, 5)), labels=torch.tensor([0, 1])).loss.item() < 5
 
 
 # Pieces of words

@@ -255,6 +255,38 @@ def test_padding_of_captions_and_parts_of_a_batch_do_not_change_the_loss(fields:
     torch.testing.assert_close(gradients(sum(parts), model), expected)
 
 
+def test_a_caption_without_a_word_adds_nothing_to_the_loss() -> None:
+    model, pixels, labels = build().train(), images(), captions()
+    assert model.config.doubly_stochastic > 0
+    labels[2] = -100
+    out = model(pixels, labels=labels)
+    torch.testing.assert_close(out.loss, model(pixels[:2], labels=labels[:2]).loss)
+    assert out.doubly_stochastic[2] == out.doubly_stochastic_floor[2] == 0
+    assert model(pixels[2:], labels=labels[2:], num_items_in_batch=3).loss == 0
+
+
+def test_inputs_have_the_data_type_of_the_weights() -> None:
+    for fields in ({}, {"vision_config": VISION["vit"].to_dict()}):
+        model = build(**fields).bfloat16().eval()
+        pixels = images(2, 16, 16).float()
+        features = model.get_encoder().features(pixels).float()
+        for inputs in ({"pixel_values": pixels}, {"image_features": features}):
+            assert model(**inputs, labels=captions(2)).loss.isfinite()
+
+
+def test_patches_may_be_rectangles_and_penalties_are_in_the_loss() -> None:
+    spans = {"encoder_pattern": "adaptive_span", "encoder_pattern_options": {"span": 4, "ramp": 2, "penalty": 100.0}}
+    vision = {**VISION["vaswani_vision"].to_diff_dict(), "patch_size": [8, 4], **spans}
+    model, frozen = (build(vision_config=vision, freeze_vision=freeze).train() for freeze in (False, True))
+    for each in (model, frozen):
+        each.get_encoder().vision_model.layers[0].self_attn.spans.data.fill_(0.5)
+    pixels = images(2, 16, 16)
+    assert model.get_encoder()(pixels).grid.tolist() == [[2, 4]] * 2
+    loss = model(pixels, labels=captions(2)).loss
+    assert loss - model.eval()(pixels, labels=captions(2)).loss > 1
+    torch.testing.assert_close(frozen(pixels, labels=captions(2)).loss, frozen.eval()(pixels, labels=captions(2)).loss)
+
+
 def test_the_baseline_is_saved_with_the_model(tmp_path: Path) -> None:
     model = build(**REINFORCE).train()
     model(images(), labels=captions())
@@ -355,12 +387,16 @@ def test_a_cell_of_the_grid_lies_over_what_it_sees() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_vocabulary_is_resized(tied: bool) -> None:
-    model, labels = build(tie_word_embeddings=tied).eval(), captions()
+def test_the_vocabulary_is_resized(tied: bool, tmp_path: Path) -> None:
+    model, labels = build(tie_word_embeddings=tied, word_detection=0.3).eval(), captions()
     before = model(images(), labels=labels).logits
     model.resize_token_embeddings(V + 3)
     after = model(images(), labels=labels).logits
     torch.testing.assert_close(after[..., :V], before)
+    assert model(images(), labels=labels.clamp(min=V + 2)).loss.isfinite()
+    model.save_pretrained(tmp_path)
+    again = ShowAttendTellForConditionalGeneration.from_pretrained(tmp_path)
+    torch.testing.assert_close(again(images(), labels=labels).loss, model(images(), labels=labels).loss)
     assert after.shape[-1] == model.config.vocab_size == V + 3
     assert (model.lm_head.weight is model.get_input_embeddings().weight) == tied
 

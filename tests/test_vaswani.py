@@ -1064,6 +1064,26 @@ def test_a_classifier_knows_the_kinds_of_problem(labels: torch.Tensor, problem: 
     torch.testing.assert_close(outputs.loss, expected)
 
 
+def test_labels_of_several_classes_may_be_integers_and_those_of_one_a_vector() -> None:
+    fields: dict[str, Any] = {"problem_type": "multi_label_classification", "dtype": torch.float32}
+    model = make(VaswaniForSequenceClassification, num_labels=3, **fields)
+    labels = torch.tensor([[1, 0, 1], [0, 1, 0]])
+    torch.testing.assert_close(model(ids(2, 5), labels=labels).loss, model(ids(2, 5), labels=labels.float()).loss)
+    one = make(VaswaniForSequenceClassification, num_labels=1, **fields)
+    expected = one(ids(2, 5), labels=torch.tensor([[1.0], [0.0]])).loss
+    torch.testing.assert_close(one(ids(2, 5), labels=torch.tensor([1, 0])).loss, expected)
+    with pytest.raises(ValueError, match=r"labels has the shape \(2, 2\); pass zeros and ones of shape \(2, 3\)"):
+        model(ids(2, 5), labels=labels[:, :2])
+
+
+def test_a_cache_is_not_dropped_by_gradient_checkpointing() -> None:
+    model = make(VaswaniForCausalLM).train()
+    cache = model(ids(2, 5), use_cache=True).past_key_values
+    model.gradient_checkpointing_enable()
+    with pytest.raises(ValueError, match="With gradient checkpointing, layers read no cache in training"):
+        model(ids(2, 5), past_key_values=cache)
+
+
 def test_a_stack_trained_alone_is_a_stack_of_a_translator(tmp_path: Path) -> None:
     text = ids(2, 5)
     masked, writer = make(VaswaniForMaskedLM), make(VaswaniForCausalLM)

@@ -152,6 +152,15 @@ def test_the_initial_tokens_and_positions_have_their_own_spread() -> None:
         assert float(embeddings.prefix.weight.std()) == pytest.approx(expected, rel=0.4)
 
 
+@pytest.mark.parametrize("distillation_token", [False, True])
+def test_labels_of_several_classes_may_be_integers(distillation_token: bool) -> None:
+    model = classifier(problem_type="multi_label_classification", distillation_token=distillation_token)
+    labels = torch.zeros(2, model.num_labels).long()
+    labels[0, 1] = 1
+    expected = model(pictures(), labels=labels.double()).loss
+    torch.testing.assert_close(model(pictures(), labels=labels).loss, expected)
+
+
 def test_the_loss_of_a_step_does_not_depend_on_its_batches() -> None:
     model = classifier()
     inputs, labels = pictures(number=4), torch.tensor([0, 2, 1, 1])

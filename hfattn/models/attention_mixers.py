@@ -212,6 +212,8 @@ class FastformerMixer(EncoderMixer):
         if not isinstance(tie_values, bool):
             raise ValueError(f"tie_values is {tie_values!r}; write true or false.")
         num_heads, self.head_dim, width = config.num_attention_heads, config.head_width, config.hidden_size
+        if config.num_key_value_heads not in (None, num_heads):
+            raise ValueError("The pattern 'fastformer' has a key for each head; leave num_key_value_heads out.")
         if num_heads * self.head_dim != width:
             raise ValueError(
                 f"The pattern 'fastformer' adds its queries to its output, but {num_heads} heads of width "

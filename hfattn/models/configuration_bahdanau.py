@@ -91,7 +91,8 @@ class BahdanauConfig(RecurrentDecoderConfig):
         use_cache: return the decoder's state as ``past_key_values``.
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message suggests a correction.
+        ValueError: a field does not exist; the message suggests a correction.
+        StrictDataclassError: a field is out of range; the message suggests a correction.
     """
 
     model_type = "bahdanau"

@@ -45,7 +45,8 @@ class BiLMConfig(StrictConfig):
             by Glorot & Bengio (2010).
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message suggests a correction.
+        ValueError: a field does not exist; the message suggests a correction.
+        StrictDataclassError: a field is out of range; the message suggests a correction.
     """
 
     model_type = "bilm"

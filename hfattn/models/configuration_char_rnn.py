@@ -62,7 +62,8 @@ class CharRNNConfig(StrictConfig):
         use_cache: return the recurrent state as ``past_key_values``.
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message suggests a correction.
+        ValueError: a field does not exist; the message suggests a correction.
+        StrictDataclassError: a field is out of range; the message suggests a correction.
     """
 
     model_type = "char_rnn"

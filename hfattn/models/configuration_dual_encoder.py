@@ -39,8 +39,8 @@ class DualEncoderConfig(WholeConfig):
             3.2: -10, with t = ln 10); null: no bias.
 
     Raises:
-        ValueError: a field does not exist or is out of range, a tower is not an encoder, or its code could not be saved
-            with the model.
+        ValueError: a field does not exist, or the code of a tower could not be saved with the model.
+        StrictDataclassError: a field is out of range, or a tower is not an encoder.
     """
 
     model_type = "dual_encoder"

@@ -116,7 +116,7 @@ class LayersConfig(StrictConfig):
         share_rounds: use the weights of the second round in all later ones.
 
     Raises:
-        ValueError: a field is out of range; the message suggests a correction.
+        StrictDataclassError: a field is out of range; the message suggests a correction.
     """
 
     _class_fields = (

@@ -88,7 +88,8 @@ class RNNEncoderConfig(WholeConfig):
         contextual_max_length: most pieces that the encoder reads at once, with those; default no limit.
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message suggests a correction.
+        ValueError: a field does not exist; the message suggests a correction.
+        StrictDataclassError: a field is out of range; the message suggests a correction.
     """
 
     model_type = "rnn_encoder"
@@ -218,6 +219,20 @@ class RNNEncoderConfig(WholeConfig):
         if self.attention_hidden_size is not None:
             self._check_positive("attention_hidden_size")
         self._check_estimator("attention_distribution_options")
+        if self.pooling in ("attention", "hierarchical"):
+            import torch
+
+            from .attention_pooling import AttentionPooling
+
+            with torch.device("meta"):  # checks names, options and widths
+                AttentionPooling(
+                    self.annotation_size,
+                    self.attention_hidden_size,
+                    self.attention_score,
+                    self.attention_distribution,
+                    self.attention_score_options,
+                    self.attention_distribution_options,
+                )
         self._check_sentences()
         self._check_contextual()
 
@@ -234,6 +249,20 @@ class RNNEncoderConfig(WholeConfig):
             raise ValueError(
                 f"contextual_penalty is {self.contextual_penalty}; write a number of at least 0, such as 0.001."
             )
+        encoder = self.contextual_config
+        if encoder is not None:
+            if encoder.is_encoder_decoder:
+                raise ValueError(
+                    f"contextual_config is a {type(encoder).__name__} of an encoder-decoder; write is_encoder_decoder: "
+                    "false, or the configuration of an encoder."
+                )
+            fields = encoder.to_dict()
+            for name in ("latents", "subsampling"):
+                if fields.get(name) not in (None, 1):
+                    raise ValueError(
+                        f"contextual_config has {name}, with which the encoder has no vector for each token; leave it "
+                        "out."
+                    )
         for name in ("contextual_pieces", "contextual_max_length"):
             if getattr(self, name) is not None:
                 self._check_positive(name)

@@ -53,7 +53,8 @@ class ShowAttendTellConfig(RecurrentDecoderConfig, WholeConfig):
         expected_attention: probability with which an image is read with α instead of a sample (section 4.1).
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message suggests a correction.
+        ValueError: a field does not exist; the message suggests a correction.
+        StrictDataclassError: a field is out of range; the message suggests a correction.
     """
 
     model_type = "show_attend_tell"

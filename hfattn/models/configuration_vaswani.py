@@ -129,7 +129,8 @@ class VaswaniConfig(LayersConfig):
         use_cache: return keys and values as ``past_key_values``.
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message suggests a correction.
+        ValueError: a field does not exist; the message suggests a correction.
+        StrictDataclassError: a field is out of range; the message suggests a correction.
     """
 
     model_type = "vaswani"

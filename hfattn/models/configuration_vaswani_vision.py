@@ -58,7 +58,8 @@ class VaswaniVisionConfig(LayersConfig):
             Jaegle et al. 2021); with ``patch_size=1``, they read pixels. Needs ``classifier_pooling="mean"``.
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message suggests a correction.
+        ValueError: a field does not exist; the message suggests a correction.
+        StrictDataclassError: a field is out of range; the message suggests a correction.
     """
 
     model_type = "vaswani_vision"

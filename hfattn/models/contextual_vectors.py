@@ -83,6 +83,20 @@ class ContextualVectors(nn.Module):
             self.register_buffer("pieces", table)
         self.train()
 
+    def resize(self, vocab_size: int) -> None:
+        """Give the table as many tokens as the task's model has; a new one has no piece, and the vector 0.
+
+        Raises:
+            ValueError: the tokens are those of the encoder.
+        """
+        if self.config.contextual_pieces is None:
+            raise ValueError(
+                "The tokens are those of the frozen encoder, which cannot get others; set contextual_pieces, and fill "
+                "the table contextual.pieces."
+            )
+        missing = max(vocab_size - len(self.pieces), 0)
+        self.pieces = functional.pad(self.pieces[:vocab_size], (0, 0, 0, missing), value=-1)
+
     def train(self, mode: bool = True) -> "ContextualVectors":
         """Set the mode; the encoder stays in evaluation mode, without gradients."""
         super().train(mode)
@@ -112,11 +126,10 @@ class ContextualVectors(nn.Module):
             encoder = self.config.contextual_config
             empty = input_ids.new_zeros(*input_ids.shape, encoder.hidden_size, dtype=self.encoder.dtype)
             return [empty] * (encoder.num_hidden_layers + 1)
-        if self.config.contextual_pieces is None:
-            return self._encode(input_ids, None if mask is None else mask.long())
         batch_size, num_tokens = input_ids.shape
         start, end = self.config.contextual_start_ids, self.config.contextual_end_ids
-        pieces = self.pieces[input_ids]  # (B, S, P)
+        pieces = input_ids[..., None] if self.config.contextual_pieces is None else self.pieces[input_ids]  # (B, S, P)
+        most = pieces.shape[-1]
         real = pieces >= 0 if mask is None else (pieces >= 0) & mask[..., None]
         real, pieces = real.flatten(1), pieces.flatten(1)
         place = real.cumsum(1) - 1  # of each piece in its text
@@ -126,14 +139,14 @@ class ContextualVectors(nn.Module):
         rows, columns = real.nonzero(as_tuple=True)  # of all M pieces
         place = place[rows, columns] + len(start)
 
-        steps = torch.arange(int(lengths.max()) + len(start) + len(end), device=input_ids.device)
+        steps = torch.arange(max(1, int(lengths.max()) + len(start) + len(end)), device=input_ids.device)
         ids = input_ids.new_full((batch_size, len(steps)), self.config.contextual_config.pad_token_id or 0)  # (B, N)
         ids[:, : len(start)] = ids.new_tensor(start)
         ids[rows, place] = pieces[rows, columns]
         for i, token in enumerate(end):
             ids[torch.arange(batch_size, device=ids.device), len(start) + lengths + i] = token
         attention_mask = (steps < lengths[:, None] + len(start) + len(end)).long()
-        words = rows * num_tokens + columns // self.config.contextual_pieces  # (M,), the token of each piece
+        words = rows * num_tokens + columns // most  # (M,), the token of each piece
         counts = words.bincount(minlength=batch_size * num_tokens).clamp(min=1)[:, None]
         found = []
         for state in self._encode(ids, attention_mask):  # (B, N, W)

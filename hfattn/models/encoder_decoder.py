@@ -1,4 +1,4 @@
-"""Shared parts of the encoder-decoders: embeddings for one or two vocabularies, and shifted targets."""
+"""Shared parts of the encoder-decoders: tied weights, embeddings for one or two vocabularies, and shifted targets."""
 
 from typing import Any
 
@@ -7,20 +7,25 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 
-class SourceAndTargetEmbeddings:
+class TiesOfModel:
+    """Mixin of models that choose each of their ties, whatever ``tie_word_embeddings`` says."""
+
+    _tied_weights_keys: dict[str, str] | None
+
+    def get_expanded_tied_weights_keys(self: Any, all_submodels: bool = False) -> dict[str, str]:
+        """Return the names of tied parameters with those of their sources."""
+        if all_submodels:
+            return PreTrainedModel.get_expanded_tied_weights_keys(self, all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+
+class SourceAndTargetEmbeddings(TiesOfModel):
     """Mixin that ties and resizes the embeddings of source and target.
 
     Requires a ``PreTrainedModel`` whose configuration has ``share_embeddings`` and ``source_vocab_size``.
     """
 
     config: Any
-    _tied_weights_keys: dict[str, str] | None
-
-    def get_expanded_tied_weights_keys(self: Any, all_submodels: bool = False) -> dict[str, str]:
-        """Return the ties of source and target and of target and output layer, which are chosen independently."""
-        if all_submodels:
-            return PreTrainedModel.get_expanded_tied_weights_keys(self, all_submodels=True)
-        return dict(self._tied_weights_keys or {})
 
     def _resize_token_embeddings(
         self: Any, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True

@@ -196,6 +196,9 @@ class BiLMForCausalLM(BiLMPreTrainedModel, RecurrentGenerationMixin):
                 steps.
             input_ids, attention_mask, inputs_embeds: see ``BiLMModel``.
 
+        Raises:
+            ValueError: ``shift_labels`` is given.
+
         Returns:
             ``loss`` in nats per token, the sum of both directions, ``logits`` and ``backward_logits`` (B, T, V), and
             ``hidden_states`` if requested; or, with a cache, that of the forward direction, ``logits`` and
@@ -216,10 +219,17 @@ class BiLMForCausalLM(BiLMPreTrainedModel, RecurrentGenerationMixin):
         )
         loss = None
         if labels is not None:
-            kwargs["vocab_size"] = self.config.vocab_size
-            loss = self.loss_function(logits=logits, labels=labels, **kwargs)
+            if "shift_labels" in kwargs:
+                raise ValueError(
+                    "shift_labels has the targets of one direction, and this model predicts both; pass labels alone."
+                )
+            real = None if attention_mask is None else attention_mask[:, -labels.shape[1] :].bool()
+            following = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
+            assert logits is not None
+            loss = self._loss(logits, following, real, **kwargs)
             if backward_logits is not None:
-                loss = loss + self.loss_function(logits=backward_logits.flip(1), labels=labels.flip(1), **kwargs)
+                preceding = nn.functional.pad(labels, (1, 0), value=-100)[:, :-1]
+                loss = loss + self._loss(backward_logits, preceding, real, **kwargs)
         return BiLMOutput(
             loss=loss,
             logits=logits,
@@ -227,6 +237,15 @@ class BiLMForCausalLM(BiLMPreTrainedModel, RecurrentGenerationMixin):
             past_key_values=past_key_values,
             hidden_states=hidden_states,
         )
+
+    def _loss(
+        self, logits: torch.Tensor, targets: torch.Tensor, real: torch.Tensor | None, **kwargs: Any
+    ) -> torch.Tensor:
+        """Return the loss of one direction; padding beside the text does not predict its first or last token."""
+        if real is not None:
+            targets = targets.masked_fill(~real, -100)
+        vocab_size = self.config.vocab_size
+        return self.loss_function(logits, None, vocab_size=vocab_size, shift_labels=targets.contiguous(), **kwargs)
 
 
 BiLMModel.register_for_auto_class("AutoModel")

@@ -15,10 +15,10 @@ from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin, check_recurrent
-from .classifier_output import PooledClassifierOutput
+from .classifier_output import PooledClassifierOutput, classification_loss
 from .configuration_char_rnn import CharRNNConfig
 from .fast_generation import FastGenerationMixin, LeanLinear, Steps, unhooked
-from .pooled_classifier import classification_loss, make_classifier, pool_steps
+from .pooled_classifier import make_classifier, pool_steps
 from .recurrent_cells import RecurrentCell, State, find_cell
 from .recurrent_layers import RecurrentLayer, RowDropout, SequenceDropout, real_steps
 from .recurrent_steps import RecurrentSteps, are_plain, cells_of

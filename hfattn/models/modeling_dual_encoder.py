@@ -120,10 +120,17 @@ class DualEncoderModel(PreTrainedModel):
             return outputs
         return BaseModelOutputWithPooling(
             last_hidden_state=outputs.last_hidden_state,
-            pooler_output=self.pool_text(outputs.last_hidden_state, attention_mask),
+            pooler_output=self.pool_text(outputs.last_hidden_state, self._output_mask(attention_mask)),
             hidden_states=outputs.get("hidden_states"),
             attentions=outputs.get("attentions"),
         )
+
+    def _output_mask(self, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+        """Return which outputs of the text tower are not padding: its latents or blocks are no tokens."""
+        if self.config.text_config.model_type != "vaswani":
+            return attention_mask
+        mask: torch.Tensor | None = self.text_model.encoder.output_mask(attention_mask)
+        return mask
 
     def read_images(self, pixel_values: torch.Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
         """Return the outputs of the image tower."""

@@ -17,10 +17,10 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention_pooling import AttentionPooling
 from .attention_scores import Parametric
-from .classifier_output import PooledClassifierOutput
+from .classifier_output import PooledClassifierOutput, classification_loss
 from .configuration_rnn_encoder import CONTEXTUAL, RNNEncoderConfig
 from .penalties import penalized, share_of_batch
-from .pooled_classifier import classification_loss, make_classifier, pool_steps
+from .pooled_classifier import make_classifier, pool_steps
 from .recurrent_cells import RecurrentCell, State
 from .recurrent_layers import DirectedLayer, RowDropout, SequenceDropout, real_steps
 from .strict_config import StrictConfig
@@ -161,6 +161,12 @@ class RNNEncoderPreTrainedModel(PreTrainedModel):
             module.initialize_()
         elif isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
+
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        embedding = super()._resize_token_embeddings(*args, **kwargs)
+        if self.base_model.contextual is not None:
+            self.base_model.contextual.resize(embedding.num_embeddings)
+        return embedding
 
 
 class RNNEncoderModel(RNNEncoderPreTrainedModel):

@@ -22,6 +22,7 @@ from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_show_attend_tell import ShowAttendTellConfig
 from .encoder_decoder import shift_right
 from .parts import make_part
+from .penalties import penalized, share_of_batch
 from .pipeline_image_captioning import CaptioningMixin
 from .recurrent_decoder import (
     BahdanauDecoder,
@@ -162,6 +163,12 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
             self.vision_model.eval().requires_grad_(False)
         return self
 
+    @property
+    def _annotation_dtype(self) -> torch.dtype:
+        """Data type of the layer that gives the annotations; that of a frozen image model may be another."""
+        layer = self.convolutions if self.vision_model is None else self.projection
+        return next(layer.parameters()).dtype
+
     def features(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Return the features (B, rows, columns, width) of the CNN or the image model, before projection and positions.
 
@@ -183,16 +190,19 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
                 "8; make them larger."
             )
         if self.vision_model is None:
-            hidden = pixel_values
+            hidden = pixel_values.to(self._annotation_dtype)
             for convolution in self.convolutions:
                 hidden = convolution(hidden)
             return hidden.permute(0, 2, 3, 1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_vision):
-            hidden = self.vision_model(pixel_values=pixel_values).last_hidden_state
+            hidden = self.vision_model(pixel_values=pixel_values.to(self.vision_model.dtype)).last_hidden_state
         if hidden.ndim == 4:
             return hidden.permute(0, 2, 3, 1)
         size = self.vision_model.config.to_dict().get("patch_size")
-        rows, columns = (side // size for side in pixel_values.shape[2:]) if isinstance(size, int) else (0, 0)
+        sides = (size, size) if isinstance(size, int) else size or (None, None)
+        rows, columns = (
+            total // side if side else 0 for total, side in zip(pixel_values.shape[2:], sides, strict=True)
+        )
         prefix = hidden.shape[1] - rows * columns  # the class token, registers
         if not rows or not 0 <= prefix < 8:
             raise ValueError(
@@ -225,9 +235,9 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
                 "features() of the encoder returns."
             )
         rows, columns = features.shape[1:3]
-        annotations = features.flatten(1, 2)  # (B, L, width)
+        annotations = features.flatten(1, 2).to(self._annotation_dtype)  # (B, L, width)
         if self.vision_model is not None:
-            annotations = self.projection(annotations.to(self.projection.weight.dtype))
+            annotations = self.projection(annotations)
         annotations = annotations + grid_positions(rows, columns, annotations.shape[-1], annotations)
         return ShowAttendTellEncoderOutput(
             last_hidden_state=annotations,
@@ -374,6 +384,15 @@ class ShowAttendTellForConditionalGeneration(CaptioningMixin, ShowAttendTellPreT
         self.num_cache_layers = self.model.decoder.num_cache_layers
         self.post_init()
 
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        embedding = super()._resize_token_embeddings(*args, **kwargs)
+        if self.word_detector is not None:
+            size = embedding.num_embeddings
+            resized = self._get_resized_lm_head(self.word_detector, size)
+            self.word_detector.weight, self.word_detector.bias = resized.weight, resized.bias
+            self.word_detector.out_features = size
+        return embedding
+
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shift the labels (B, T) to obtain the decoder's inputs; see ``shift_right``."""
         return shift_right(labels, self.config)
@@ -456,7 +475,8 @@ class ShowAttendTellForConditionalGeneration(CaptioningMixin, ShowAttendTellPreT
         weights, log_alpha = outputs.cross_attentions[0][:, 0], outputs.log_attention  # (B, T, L)
         alpha = widen(weights) if log_alpha is None else log_alpha.exp()
         size, steps = alpha.shape[-1], real.sum(1)
-        penalty = (1 - (alpha * real[..., None]).sum(1)).square().sum(-1)
+        # A caption of which no word counts has no attention to regulate.
+        penalty = (1 - (alpha * real[..., None]).sum(1)).square().sum(-1) * real.any(1)
         if self.training and self.baseline is not None:
             assert log_alpha is not None
             # For an image that was read with α, Σ_i α_i ∂ log α_i = 0: it adds nothing to the gradient.
@@ -469,10 +489,11 @@ class ShowAttendTellForConditionalGeneration(CaptioningMixin, ShowAttendTellPreT
         if self.word_detector is not None:
             loss = loss + config.word_detection * self._detection_loss(outputs.encoder_last_hidden_state, labels)
         loss = (loss + config.doubly_stochastic * penalty).sum()
+        share = share_of_batch(labels, num_items)
         return {
-            "loss": loss / (steps.sum() if num_items is None else num_items),
+            "loss": penalized(self, loss / (steps.sum() if num_items is None else num_items), share),
             "doubly_stochastic": penalty.detach(),
-            "doubly_stochastic_floor": size * (1 - steps / size) ** 2,
+            "doubly_stochastic_floor": size * (1 - steps / size) ** 2 * real.any(1),
         }
 
     def _detection_loss(self, annotations: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

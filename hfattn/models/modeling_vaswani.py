@@ -9,7 +9,7 @@ d width of a head, V vocabulary.
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -36,10 +36,10 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import Attention
 from .attention_scores import Parametric, options_of, required_options
-from .classifier_output import PooledClassifierOutput
+from .classifier_output import PooledClassifierOutput, classification_loss
 from .configuration_layers import OPTIONS, PATTERNS, POSITION_BIASES, STANDARD_ATTENTION, LayersConfig
 from .configuration_vaswani import VaswaniConfig
-from .encoder_decoder import SourceAndTargetEmbeddings
+from .encoder_decoder import SourceAndTargetEmbeddings, TiesOfModel
 from .penalties import Penalized, penalized, share_of_batch
 from .strict_config import StrictConfig, class_by_name, unknown_message
 
@@ -591,7 +591,20 @@ class VaswaniDecoderLayer(VaswaniLayer, GradientCheckpointingLayer):
         )
 
 
-class LayersPreTrainedModel(PreTrainedModel):
+def shared_by_layers(stacks: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of parameters of named layers that are those of an earlier layer, with their names there."""
+    first: dict[tuple[type, str], str] = {}
+    names = {
+        f"{stack}.{index}.self_attn.{name}": (type(layer.self_attn), name)
+        for stack, layers in stacks.items()
+        for index, layer in enumerate(layers)
+        for name in layer.self_attn.shared_parameters
+    }
+    sources = {name: first.setdefault(shared, name) for name, shared in names.items()}
+    return {name: source for name, source in sources.items() if name != source}
+
+
+class LayersPreTrainedModel(TiesOfModel, PreTrainedModel):
     """Base of the models of these layers, which initializes their weights."""
 
     config: LayersConfig
@@ -669,24 +682,15 @@ class VaswaniStack(LayersPreTrainedModel):
         """Make the layers of an encoder, and its latents if it has any."""
         config = self.config
         self.layers = nn.ModuleList(VaswaniEncoderLayer(config, index) for index in range(config.encoder_layers))
-        self._tied_weights_keys = self.shared_by_layers()
         self.latents = option_class("latents")(config) if config.latents is not None else None
+        rounds = [] if self.latents is None else self.latents.rounds
+        later = {f"latents.rounds.{index}": layers for index, layers in enumerate(rounds)}
+        self._tied_weights_keys = shared_by_layers({"layers": self.layers, **later})
 
     @property
     def mixers(self) -> list[TokenMixer]:
         """The self-attention of each layer."""
         return [layer.self_attn for layer in self.layers]  # type: ignore[misc]
-
-    def shared_by_layers(self) -> dict[str, str]:
-        """Return the names of parameters that are those of an earlier layer, with their names there."""
-        first: dict[tuple[type, str], str] = {}
-        names = {
-            f"layers.{index}.self_attn.{name}": (type(mixer), name)
-            for index, mixer in enumerate(self.mixers)
-            for name in mixer.shared_parameters
-        }
-        sources = {name: first.setdefault(shared, name) for name, shared in names.items()}
-        return {name: source for name, source in sources.items() if name != source}
 
     def matrix_layers(self, attention_mask: torch.Tensor | None = None) -> list[int]:
         """Return the layers whose self-attention needs a mask of all pairs of queries and keys.
@@ -916,7 +920,7 @@ class VaswaniDecoder(VaswaniTextStack):
                 "that it would predict; leave subsampling out."
             )
         self.layers = nn.ModuleList(VaswaniDecoderLayer(config, index) for index in range(config.decoder_layers))
-        self._tied_weights_keys = self.shared_by_layers()
+        self._tied_weights_keys = shared_by_layers({"layers": self.layers})
         self.post_init()
 
     @merge_with_config_defaults
@@ -947,7 +951,12 @@ class VaswaniDecoder(VaswaniTextStack):
         Returns:
             ``last_hidden_state`` (B, T, H), ``past_key_values``; ``hidden_states``, ``attentions`` (B, h, T, past + T)
             and ``cross_attentions`` (B, h, T, S) if requested.
+
+        Raises:
+            ValueError: a cache is given in training with gradient checkpointing, whose layers get none.
         """
+        if past_key_values is not None and self.gradient_checkpointing and self.training:
+            raise ValueError("With gradient checkpointing, layers read no cache in training; leave one of them out.")
         for mixer in self.mixers:
             mixer.start_pass()
         hidden_states = self.embed(input_ids, inputs_embeds)
@@ -1304,10 +1313,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         logits = self.classifier(self.dropout(pooled))  # (B, labels)
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-            if num_items_in_batch is not None:
-                # Trainer adds up the losses of the batches of a step.
-                loss = loss * labels.ne(-100).sum() / num_items_in_batch
+            loss = classification_loss(self.loss_function, logits, labels, self.config, num_items_in_batch)
             loss = penalized(self, loss, share_of_batch(labels, num_items_in_batch))
         return PooledClassifierOutput(
             loss=loss,

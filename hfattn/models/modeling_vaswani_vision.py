@@ -17,6 +17,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from .classifier_output import classification_loss
 from .configuration_vaswani_vision import VaswaniVisionConfig
 from .modeling_vaswani import (
     LayersPreTrainedModel,
@@ -239,11 +240,10 @@ class VaswaniVisionForImageClassification(VaswaniVisionPreTrainedModel):
             logits = torch.stack(heads).mean(0)
         loss = None
         if labels is not None:
-            losses = [self.loss_function(labels=labels, pooled_logits=each, config=self.config) for each in heads]
+            losses = [
+                classification_loss(self.loss_function, each, labels, self.config, num_items_in_batch) for each in heads
+            ]
             loss = torch.stack(losses).mean()
-            if num_items_in_batch is not None:
-                # Trainer adds up the losses of the batches of a step.
-                loss = loss * labels.ne(-100).sum() / num_items_in_batch
             loss = penalized(self, loss, share_of_batch(labels, num_items_in_batch))
         return VisionClassifierOutput(
             loss=loss,

@@ -23,7 +23,8 @@ class WholeConfig(StrictConfig):
             default_types: the model type of a field that names none.
 
         Raises:
-            ValueError: a field names no model type, or the code of a part could not be saved with the model.
+            ValueError: a field is not a configuration or names no model type, or the code of a part could not be saved
+                with the model.
         """
         for name in self.sub_configs:
             part = getattr(self, name)
@@ -38,6 +39,10 @@ class WholeConfig(StrictConfig):
                 # The version says that the fields were saved, so that those of another release are admitted.
                 part = make(**{"transformers_version": self.transformers_version, **fields})
                 setattr(self, name, part)
+            if part is not None and not isinstance(part, PreTrainedConfig):
+                raise ValueError(
+                    f"{name} is {part!r}; write the fields of a configuration, such as {{model_type: bert}}."
+                )
             if part is not None and _code(part) and not _is_ours(part):
                 raise ValueError(
                     f"{name} is a {type(part).__name__}, whose code would not be saved with the model; use a model of "

@@ -22,7 +22,8 @@ def penalized(model: nn.Module, loss: torch.Tensor, share: torch.Tensor | float 
     """
     if model.training:
         for module in model.modules():
-            if isinstance(module, Penalized) and (penalty := module.penalty()) is not None:
+            penalty = module.penalty() if isinstance(module, Penalized) else None
+            if penalty is not None and penalty.requires_grad:  # that of a frozen module is a constant
                 loss = loss + share * penalty
     return loss
 

@@ -623,6 +623,11 @@ class StatefulTrainer(ReliableTrainer):
         inputs = {**inputs, "past_key_values": state, "use_cache": True}
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         state = outputs.past_key_values
+        if state is None:
+            raise UserError(
+                "The model returns no state in training, which data.stateful carries to the next window; leave out "
+                "training.gradient_checkpointing and model.reversible."
+            )
         for layer in state.layers:
             layer.detach()
         if model.training:
