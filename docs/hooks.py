@@ -6,9 +6,8 @@
   become links to these pages.
 - ``<!-- figure NAME: caption -->`` inserts a figure of figures.py, for light and dark pages.
   ``<!-- page NAME: caption -->`` inserts an interactive page of hfattn.explaining.
-- ``<!-- shot NAME: caption -->`` inserts the picture of a demo that screenshots.py takes.
-- ``<!-- table NAME -->`` inserts a table of tables.py, built from recorded runs. ``<!-- texts colored -->`` inserts a
-  text with several kinds of scores.
+- ``<!-- shot NAME: caption -->`` inserts the picture of a demo that screenshots.py takes. ``<!-- texts colored -->``
+  inserts a text with several kinds of scores.
 - Formulas between dollar signs become MathML, which browsers render without a script.
 """
 
@@ -31,7 +30,6 @@ ROOT = DOCS.parent
 sys.path.insert(0, str(DOCS))
 
 import figures  # noqa: E402
-import tables  # noqa: E402
 
 from hfattn import models  # noqa: E402
 
@@ -59,7 +57,7 @@ ELSEWHERE = ("*.md", "recipes/*.md", "recipes/*/README.md", "spaces/*/README.md"
 
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
-_PLACE = re.compile(r"<!-- (figure|page|shot|table|texts) (\w+)(?:: (.*?))? -->", re.DOTALL)
+_PLACE = re.compile(r"<!-- (figure|page|shot|texts) (\w+)(?:: (.*?))? -->", re.DOTALL)
 _NAME = re.compile(r"(?<!\[)`([\w.]+)`")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -99,7 +97,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Insert figures and tables, rewrite links, and rank pages in the search."""
+    """Insert figures, rewrite links, and rank pages in the search."""
     if page.file.src_uri.startswith("api/"):
         page.meta["search"] = {"boost": 0.1}  # guides come first
         return markdown
@@ -161,8 +159,6 @@ def _links(page: Path, text: str) -> list[tuple[Path, str]]:
 
 def _placed(match: re.Match[str], page: Page, files: Files) -> str:
     kind, name, caption = match[1], match[2], " ".join((match[3] or "").split())
-    if kind == "table":
-        return tables.TABLES[name]()
     if kind == "texts":
         return f'<div class="colored">\n{figures.colored()}\n</div>'
     text = f"<figcaption markdown='span'>{caption}</figcaption>"

@@ -1,6 +1,11 @@
-"""Build the tables of the documentation from recorded runs."""
+"""Build the tables of the documentation from recorded runs.
+
+``python docs/tables.py`` writes each table into the pages of docs/ that have a place for it: the lines
+``<!-- table NAME -->`` and ``<!-- /table NAME -->``.
+"""
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,7 +91,11 @@ TASKS = {
     "classify pairs of texts": ["classification/sick_minilm"],
     "predict a number for pairs of texts": ["classification/sick_relatedness_stories15m"],
     "choose the right one of several texts": ["multiple_choice/spa_eng_transformer"],
-    "classify images": ["image_classification/fashion_cnn"],
+    "classify images": ["image_classification/fashion_cnn", "image_classification/fashion_dinov2"],
+    "describe images and show where each word looked": ["image_captioning/digit_scenes"],
+    "find images by a text": ["image_text/digits"],
+    "learn from images without labels": ["self_supervised/fashion_dino"],
+    "find sentences of the same meaning": ["sentence_encoder/sick_minilm"],
     "find names in texts": ["token_classification/names_bilstm", "token_classification/names_distilbert"],
     "answer questions from a text": ["question_answering/facts_distilbert"],
     "write text, one character at a time": ["char_lm/quickstart"],
@@ -145,3 +154,22 @@ TABLES: dict[str, Callable[[], str]] = {
     "spaces": spaces,
     "which": which,
 }
+
+_PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- /table \2 -->\n)", re.DOTALL)
+
+
+def filled(page: str) -> str:
+    """Return the text of a page with its tables."""
+    return _PLACE.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}\n{match[3]}", page)
+
+
+def main() -> None:
+    for path in (ROOT / "docs").rglob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        if filled(text) != text:
+            path.write_text(filled(text), encoding="utf-8")
+            print(f"Written: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

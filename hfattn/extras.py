@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import sys
 from typing import Any
 
 from .errors import UserError
@@ -48,7 +49,12 @@ def require(extra: str, *modules: str) -> None:
     """
     for name in modules or EXTRAS[extra]:
         if importlib.util.find_spec(name) is None:
-            raise UserError(f"This needs {name}, which is not installed; run: pip install 'hfattn[{extra}]'")
+            raise UserError(f"This needs {name}, which is not installed; run: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra for the Python that runs."""
+    return f"{sys.executable} -m pip install 'hfattn[{extra}]'"
 
 
 def optional(extra: str, module: str) -> Any:

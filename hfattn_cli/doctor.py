@@ -3,6 +3,7 @@
 import importlib.util
 import platform
 import re
+import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
@@ -37,7 +38,7 @@ def doctor() -> None:
             wanting.setdefault(package, []).append(f"{requirement.name}{requirement.specifier}")
         print(f"{requirement.name:20}{found:20}{package}")
     for package, names in wanting.items():
-        print(f"To install {', '.join(names)}: pip install --upgrade '{package}'")
+        print(f"To install {', '.join(names)}: {sys.executable} -m pip install --upgrade '{package}'")
     if not wanting:
         print("Nothing is missing.")
 

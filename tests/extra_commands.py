@@ -97,7 +97,9 @@ def base() -> None:
             said = command(*line.split(), code=2)
             said = said.splitlines(keepends=True)[-1]  # after the bars of loading
             assert said.startswith("error: This needs "), said
-            assert said.endswith(f", which is not installed; run: pip install 'hfattn[{extra}]'\n"), said
+            assert said.endswith(
+                f", which is not installed; run: {sys.executable} -m pip install 'hfattn[{extra}]'\n"
+            ), said
     command("doctor")
     command("recipes", "list")
     command("space", "list")

@@ -16,6 +16,7 @@ from hub_server import Hub, HubServer
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from page_blocks import BLOCK, run_block
+from tables import filled
 from tour_notebook import NOTEBOOK, tour
 from tour_notebook import run as run_notebook
 from typer.testing import CliRunner
@@ -206,10 +207,18 @@ def test_pictures_of_demos_are_small_and_described() -> None:
     for name in space_names():
         picture = ROOT / "docs" / "assets" / f"{name.replace('_', '-')}.webp"
         assert picture.stat().st_size < 150_000
-        for text in (page, (ROOT / "spaces" / name / "README.md").read_text()):
-            found = re.findall(rf"<!-- shot {name}: (.*?) -->", text, re.DOTALL)
-            assert len(found) == 1
-            assert len(found[0]) > 60
+        readme = (ROOT / "spaces" / name / "README.md").read_text()
+        (below,) = re.findall(rf"\]\(assets/{picture.name}\)\n\n\*(.*?)\*\n", page)
+        (caption,) = re.findall(rf"<!-- shot {name}: (.*?) -->", readme, re.DOTALL)
+        assert min(len(below), len(caption)) > 60
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "<!-- table " in page.read_text()], ids=lambda page: page.name
+)
+def test_tables_are_those_of_the_recorded_runs(page: Path) -> None:
+    """On GitHub, a page has the tables that are in it."""
+    assert page.read_text() == filled(page.read_text()), "run python docs/tables.py"
 
 
 def test_a_reader_finds_something_without_a_server(site: Path, browser: "Browser") -> None:  # noqa: F811

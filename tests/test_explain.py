@@ -850,4 +850,5 @@ except ValueError as error:
 """
     done = run_anew([sys.executable, "-c", code], cwd=ROOT.parent)  # one that has not imported matplotlib yet
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "This needs matplotlib, which is not installed; run: pip install 'hfattn[explain]'\n"
+    command = f"{sys.executable} -m pip install 'hfattn[explain]'"
+    assert done.stdout == f"This needs matplotlib, which is not installed; run: {command}\n"

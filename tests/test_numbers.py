@@ -46,9 +46,9 @@ NOT_SCORES: dict[str, dict[str, str]] = {
     "recipes/masked_lm/README.md": {"95%": _INTERVAL, "0.0035": _INTERVAL},
 }
 # Code, links, identifiers and sections of papers have no scores; versions follow the name of what they are versions of.
-# What a benchmark wrote is compared with its record in test_benchmarks.py.
+# Tables that are written from records are compared with them in test_benchmarks.py and test_documentation.py.
 SKIPPED = re.compile(
-    r"<!-- benchmark (\w+) -->.*?<!-- /benchmark \1 -->|```.*?```|`[^`]*`|\]\([^)]*\)|arXiv:? *\d+\.\d+"
+    r"<!-- ((?:benchmark|table) \w+) -->.*?<!-- /\1 -->|```.*?```|`[^`]*`|\]\([^)]*\)|arXiv:? *\d+\.\d+"
     r"|(?:Python|torch|transformers|Gradio|hfattn|Linux)(?: ≥)? \d+(?:\.\d+)+"
     r"|\bsections?\s+\d+\.\d+(?:(?:,|\s+and|\s+to)\s+\d+\.\d+)*"
     r"|\d+(?:\.\d+){2,}|CC BY(?:-\w+)* \d\.\d|Apache-2\.0",

@@ -534,7 +534,8 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
     done = run([*HFATTN, "doctor"], PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert re.search(r"^no-such-package +missing +hfattn\[export\]$", done.stdout, re.MULTILINE)
-    assert "To install transformers>=99: pip install --upgrade 'hfattn'" in done.stdout
-    assert "To install no-such-package>=2: pip install --upgrade 'hfattn[export]'" in done.stdout
+    install = f"{sys.executable} -m pip install --upgrade"
+    assert f"To install transformers>=99: {install} 'hfattn'" in done.stdout
+    assert f"To install no-such-package>=2: {install} 'hfattn[export]'" in done.stdout
     assert "no-such-tool" not in done.stdout
     assert "Nothing is missing" not in done.stdout

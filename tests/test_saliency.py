@@ -486,7 +486,9 @@ def test_saliency_works_without_captum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "captum", None)
     model, tokenizer = make("rnn")
     assert saliency(model, tokenizer, TEXT).scores.any()
-    with pytest.raises(UserError, match=r"needs captum, which is not installed; run: pip install 'hfattn\[explain\]'"):
+    with pytest.raises(
+        UserError, match=r"needs captum, which is not installed; run: .* -m pip install 'hfattn\[explain\]'"
+    ):
         saliency(model, tokenizer, TEXT, method="integrated_gradients")
 
 
