@@ -148,5 +148,5 @@ CLAIM = Claim(
         Statement("CNN - ViT", name_of(2000, True), "below", name_of(2000, False)),
         Statement("accuracy of the ViT", name_of(60_000, True), "above", name_of(60_000, False)),
     ),
-    (Panel("loss of the ViT", "step", "nats"), Panel("loss of the CNN", "step", "nats")),
+    (Panel("loss of the ViT", "step", "nats, ViT"), Panel("loss of the CNN", "step", "nats, CNN")),
 )
