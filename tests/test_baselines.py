@@ -147,7 +147,7 @@ def test_languages_that_are_not_there(fields: dict[str, Any], message: str) -> N
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "snowballstemmer", None)
-    with pytest.raises(UserError, match=r"needs snowballstemmer, which is not .*: pip install 'hfattn\[baselines\]'"):
+    with pytest.raises(UserError, match=r"needs snowballstemmer, which is not .* -m pip install 'hfattn\[baselines\]'"):
         Cleaner(CleaningConfig(word_form="stem"))
 
 
