@@ -126,8 +126,14 @@ def test_padding_is_not_in_the_loss(side: str) -> None:
     padded[:, places], labels[:, places], mask[:, places] = ids, ids, 1
     loss = model(padded, attention_mask=mask, labels=labels).loss
     torch.testing.assert_close(loss, model(ids, labels=ids).loss)
-    with pytest.raises(ValueError, match="shift_labels has the targets of one direction"):
-        model(ids, labels=ids, shift_labels=ids)
+
+
+def test_targets_may_be_shifted_already() -> None:
+    model, ids = bilm(), torch.randint(1, 20, (1, 6))
+    outputs = model(ids[:, :5], labels=ids[:, 1:], shift_labels=ids[:, 1:])
+    ahead, back = (each.log_softmax(-1) for each in (outputs.logits[0], outputs.backward_logits[0]))
+    expected = -ahead[range(5), ids[0, 1:]].mean() - back[range(2, 5), ids[0, 1:4]].mean()
+    assert outputs.loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_generation_reads_forward_with_a_cache_as_without() -> None:

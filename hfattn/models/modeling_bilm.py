@@ -191,13 +191,11 @@ class BiLMForCausalLM(BiLMPreTrainedModel, RecurrentGenerationMixin):
             past_key_values: state of the forward direction, updated in place.
             use_cache: begin with an empty cache if none is given.
             labels: (B, T) ids, equal to ``input_ids`` (the loss shifts them by one in both directions), -100 at tokens
-                without a loss.
+                without a loss. If the target of the last step is known too, also pass ``shift_labels`` (B, T), the
+                following tokens, which are not shifted; the backward direction then does not predict the first token.
             logits_to_keep: number of last steps, or indices of the steps, for which logits are computed; 0 is all
                 steps.
             input_ids, attention_mask, inputs_embeds: see ``BiLMModel``.
-
-        Raises:
-            ValueError: ``shift_labels`` is given.
 
         Returns:
             ``loss`` in nats per token, the sum of both directions, ``logits`` and ``backward_logits`` (B, T, V), and
@@ -219,16 +217,16 @@ class BiLMForCausalLM(BiLMPreTrainedModel, RecurrentGenerationMixin):
         )
         loss = None
         if labels is not None:
-            if "shift_labels" in kwargs:
-                raise ValueError(
-                    "shift_labels has the targets of one direction, and this model predicts both; pass labels alone."
-                )
+            following = kwargs.pop("shift_labels", None)
+            if following is None:
+                following = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
+                preceding = nn.functional.pad(labels, (1, 0), value=-100)[:, :-1]
+            else:  # the first token is not among them
+                preceding = nn.functional.pad(following, (2, 0), value=-100)[:, :-2]
             real = None if attention_mask is None else attention_mask[:, -labels.shape[1] :].bool()
-            following = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
             assert logits is not None
             loss = self._loss(logits, following, real, **kwargs)
             if backward_logits is not None:
-                preceding = nn.functional.pad(labels, (1, 0), value=-100)[:, :-1]
                 loss = loss + self._loss(backward_logits, preceding, real, **kwargs)
         return BiLMOutput(
             loss=loss,
