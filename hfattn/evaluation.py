@@ -93,8 +93,12 @@ def score_ids(
         accuracy, perplexity, bits and nats per unit, and the number of predictions.
 
     Raises:
-        UserError: the text is shorter than one window, or the stride is longer than it.
+        UserError: the text is shorter than one window or than two tokens, or the stride is longer than the window.
     """
+    if len(ids) < 2:
+        raise UserError(
+            f"The text has fewer than two {unit}s, and each is predicted from those before it; give a longer text."
+        )
     if window is None:
         window, streams = min(2048, len(ids) - 1), 1
     if streams is None:

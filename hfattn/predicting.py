@@ -63,6 +63,9 @@ class PredictOptions:
         max_new_tokens: longest generated text, in tokens; None selects the default of the model.
         engine: what runs a translator, "torch" or "ctranslate2" (see ``hfattn.engine``).
         quantization: of the engine ctranslate2: "float32" (the default) or "int8".
+
+    Raises:
+        UserError: a number is below 1.
     """
 
     abstain: bool | None = None
@@ -71,6 +74,12 @@ class PredictOptions:
     max_new_tokens: int | None = None
     engine: str = "torch"
     quantization: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("hypotheses", "num_beams", "max_new_tokens"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise UserError(f"{name} is {number}; write a whole number of at least 1.")
 
     def refuse_except(self, name: str, *allowed: str) -> None:
         """Refuse options that are set and not for the task of a model.
@@ -215,8 +224,10 @@ def predictions(
         place: what an input is called in messages, with its number, from 1 on.
 
     Raises:
-        UserError: an input lacks a part.
+        UserError: an input lacks a part, or ``batch_size`` is below 1.
     """
+    if batch_size < 1:
+        raise UserError(f"batch_size is {batch_size}; write a whole number of at least 1.")
     numbered = (predictor.parts(given, f"{place} {number}") for number, given in enumerate(inputs, 1))
     while ahead := list(islice(numbered, batch_size * _AHEAD)):
         order = sorted(range(len(ahead)), key=lambda i: 0 if IMAGE in ahead[i] else len(str(ahead[i])))

@@ -196,6 +196,8 @@ def test_what_is_masked(folders: Path) -> None:
         ("classifier", ["a"], {"num_beams": 2}, "num_beams is not for the task of .*; its options are abstain"),
         ("classifier", ["a"], {"abstain": True}, "has no threshold; train with evaluation.coverage"),
         ("tagger", ["a"], {"hypotheses": 2}, "hypotheses is not for the task of .*; it has no options"),
+        ("classifier", ["a"], {"batch_size": 0}, "batch_size is 0; write a whole number of at least 1"),
+        ("writer", ["a"], {"num_beams": 0}, "num_beams is 0; write a whole number of at least 1"),
         ("letters", ["Ñ"], {}, "Input 1 has 'Ñ', which is not in the vocabulary of"),
         ("writer", [""], {}, "A prompt has 0 tokens, and the model reads 1 to 63"),
         ("masked", ["a b"], {}, r"'a b' has no \[MASK\]; write it"),

@@ -279,6 +279,10 @@ def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater
             "--training.use_cpu true",
             "training.use_cpu cannot be set by a recipe: configure the launcher instead, as recipes/accelerate/",
         ),
+        ("--training.push_to_hub true", "publish a finished run with --push_to, which verifies it first."),
+        ("--training.hub_token hf_x", "training.hub_token cannot be set by a recipe: publish a finished run with"),
+        ("--training.resume_from_checkpoint x", "continue a run with --resume."),
+        ("--training.report_to tensorbord", "did you mean 'tensorboard'?"),
         ("--training.optim sgd --optimizer radam", "optimizer radam and training.optim sgd are two optimizers; remove"),
         ("--training.optim stable_adamw", "training.optim stable_adamw cannot be used here: "),
         ("--training.optim sgdd", "training: sgdd is not a valid OptimizerNames, please select one of"),
@@ -289,3 +293,9 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, words: 
     with pytest.raises(UserError) as error:
         arguments(tmp_path, {}, *words.split())
     assert sentence in str(error.value)
+
+
+def test_float16_needs_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hfattn.training.arguments.trains_on_cuda", lambda: False)
+    with pytest.raises(UserError, match="mixed precision with float16 needs a GPU; write bf16: auto"):
+        arguments(tmp_path, {}, "--training.fp16", "true")

@@ -15,7 +15,7 @@ import torch
 from ..errors import UserError
 from ..fields import LARGEST
 from ..models.recurrent_cells import cpu_has_bfloat16
-from ..models.strict_config import unknown_name_message
+from ..models.strict_config import unknown_message, unknown_name_message
 from .config import checked
 
 if TYPE_CHECKING:
@@ -32,6 +32,19 @@ _FIXED = {
     "dataloader_persistent_workers": "each epoch starts its own workers, which know its number",
     "ignore_data_skip": "a run must resume exactly",
     "train_sampling_strategy": "max_tokens groups examples of similar length",
+    "resume_from_checkpoint": "continue a run with --resume",
+    **dict.fromkeys(
+        (
+            "push_to_hub",
+            "hub_model_id",
+            "hub_token",
+            "hub_strategy",
+            "hub_private_repo",
+            "hub_revision",
+            "hub_always_push",
+        ),
+        "publish a finished run with --push_to, which verifies it first",
+    ),
 }
 _LOWER_IS_BETTER = ("loss", "nats", "bits", "perplexity", "error")
 _SEED = (0, LARGEST)
@@ -160,7 +173,7 @@ def training_arguments(
         UserError: a field is unknown, mistyped or out of range.
     """
     from transformers import TrainingArguments
-    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
     arguments_class = arguments_class or TrainingArguments
     if fields.get("bf16") == "auto":
@@ -171,6 +184,8 @@ def training_arguments(
             "times as long as float32. Write bf16: auto.",
             stacklevel=2,
         )
+    if fields.get("fp16") is True and not trains_on_cuda():
+        raise UserError("training.fp16 is true, and mixed precision with float16 needs a GPU; write bf16: auto.")
     fields_of_class = {field.name: field.default for field in dataclasses.fields(arguments_class)}
     for name, value in fields.items():
         _check(name, value, fields_of_class)
@@ -196,6 +211,8 @@ def training_arguments(
     }
     arguments = checked(arguments_class, {**defaults, **fields, **decided}, prefix="training.")
     for tracker in arguments.report_to:
+        if tracker not in INTEGRATION_TO_CALLBACK:
+            raise UserError(unknown_message(tracker, sorted(INTEGRATION_TO_CALLBACK), "a tracker (training.report_to)"))
         if tracker not in get_available_reporting_integrations():
             package = {"tensorboard": "'hfattn[recipes]'", "trackio": "'hfattn[trackio]'"}.get(tracker, tracker)
             raise UserError(f"training.report_to names {tracker}, which is not installed; run: pip install {package}.")
