@@ -5,13 +5,14 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice, tee
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from datasets import Dataset
+from datasets.exceptions import DatasetGenerationError
 from tqdm import tqdm
 
 from .data.images import SUFFIXES, image_files
@@ -139,26 +140,34 @@ def predict_file(
         inputs: the rows.
         output: file to create: ``.jsonl``, ``.csv`` (lists and objects as JSON) or ``.parquet``.
         batch_size: rows in a batch.
-        resume: continue the file of an earlier call with the same model and inputs.
+        resume: continue the file of an earlier call with the same model, options and inputs.
 
     Returns:
         The number of rows that were predicted now.
 
     Raises:
-        UserError: the file exists or cannot be resumed, or a row cannot be read.
+        UserError: the file exists or cannot be resumed, there are no rows, or a row cannot be read.
     """
     check_new_file(output, resume)
     part = _part(output)
-    made_by = {"model": predictor.name, "inputs": inputs.rows.name, "columns": list(inputs.columns)}
+    made_by = {
+        "model": predictor.name,
+        "options": asdict(predictor.options),
+        "inputs": inputs.rows.name,
+        "columns": list(inputs.columns),
+    }
     done = _finished_rows(part, made_by)
     number, advice = 0, "free some space and continue with --resume"
     try:
         with writing(output.parent, advice), part.open("a", encoding="utf-8") as file:
             if done is None:
                 print(json.dumps(made_by), file=file)
-            for row in tqdm(_predicted(predictor, inputs, batch_size, done or 0), unit=" rows", disable=None):
+            rows = _predicted(predictor, inputs, batch_size, part if done else None)
+            for row in tqdm(rows, unit=" rows", disable=None):
                 print(_json(row), file=file, flush=True)
                 number += 1
+        if not number and not done:
+            raise UserError(f"{inputs.rows.name} has no rows; give a file with some.")
     except BaseException:
         if not number and not done:
             part.unlink(missing_ok=True)
@@ -175,13 +184,34 @@ def print_predictions(predictor: Predictor, inputs: InputFile, batch_size: int =
         print(_json(row), flush=True)
 
 
-def _predicted(predictor: Predictor, inputs: InputFile, batch_size: int, done: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield each row after the first ``done``, with what the model predicts for it."""
-    rows, read = tee(islice(inputs.rows, done, None))
+def _predicted(
+    predictor: Predictor, inputs: InputFile, batch_size: int, part: Path | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield each row that a ``.part`` file does not have yet, with what the model predicts for it."""
+    rows = iter(inputs.rows)
+    if part is not None:
+        _check_same_rows(part, rows)
+    rows, read = tee(rows)
     parts = (inputs.parts(predictor, row) for row in read)
     for row, prediction in zip(rows, predictions(predictor, parts, batch_size), strict=True):
-        shown = {name: _name_of(value) for name, value in row.values.items()}
+        shown = _shown(row)
         yield {GIVEN + name if name in prediction else name: value for name, value in shown.items()} | prediction
+
+
+def _check_same_rows(part: Path, rows: Iterator[Row]) -> None:
+    """Take the rows of a ``.part`` file from those of its input, and check that they are the same."""
+    for finished in _rows_of(part):
+        row = next(rows, None)
+        shown = {} if row is None else json.loads(_json(_shown(row)))
+        kept = {name: finished.get(GIVEN + name, finished.get(name)) for name in shown}
+        if row is None or kept != shown:
+            raise UserError(
+                f"The rows that {part} has are no longer those of the input; remove it, or choose a new file."
+            )
+
+
+def _shown(row: Row) -> dict[str, Any]:
+    return {name: _name_of(value) for name, value in row.values.items()}
 
 
 def _name_of(value: Any) -> Any:
@@ -228,7 +258,10 @@ def _finished_rows(part: Path, made_by: Mapping[str, Any]) -> int | None:
             file.truncate(0)
             return None
         if json.loads(begun) != made_by:
-            raise UserError(f"{part} was made by another model or from another file; remove it, or choose a new file.")
+            raise UserError(
+                f"{part} was made by another model, with other options or from another file; remove it, or choose a "
+                "new file."
+            )
         end = file.tell()
         for line in file:
             if not line.endswith(b"\n"):
@@ -239,35 +272,51 @@ def _finished_rows(part: Path, made_by: Mapping[str, Any]) -> int | None:
 
 
 def _convert(part: Path, output: Path) -> None:
-    """Write the rows of a ``.part`` file to a file of the format that its name ends with."""
+    """Write the rows of a ``.part`` file to a file of the format that its name ends with.
+
+    Raises:
+        UserError: a column has values of several types, which Parquet does not hold.
+    """
     made = output.with_name(f".{output.name}")
     try:
-        with part.open(encoding="utf-8") as file:
-            next(file)
-            if output.suffix == ".jsonl":
-                with made.open("w", encoding="utf-8") as new:
-                    shutil.copyfileobj(file, new)
-            elif output.suffix == ".csv":
-                with made.open("w", encoding="utf-8", newline="") as new:
-                    writer: csv.DictWriter[str] | None = None
-                    for line in file:
-                        row = json.loads(line)
-                        if writer is None:
-                            writer = csv.DictWriter(new, row)
-                            writer.writeheader()
-                        writer.writerow({name: _cell(value) for name, value in row.items()})
-            else:
-                with TemporaryDirectory() as folder:
-                    rows = Dataset.from_generator(_rows_of, gen_kwargs={"part": part}, cache_dir=folder)
-                    rows.to_parquet(made)
+        if output.suffix == ".jsonl":
+            with part.open(encoding="utf-8") as file, made.open("w", encoding="utf-8") as new:
+                next(file)
+                shutil.copyfileobj(file, new)
+        elif output.suffix == ".csv":
+            columns = _columns_of(part)
+            with made.open("w", encoding="utf-8", newline="") as new:
+                writer = csv.DictWriter(new, columns)
+                writer.writeheader()
+                for row in _rows_of(part, columns):
+                    writer.writerow({name: _cell(value) for name, value in row.items()})
+        else:
+            with TemporaryDirectory() as folder:
+                given = {"part": part, "columns": _columns_of(part)}
+                try:
+                    rows = Dataset.from_generator(_rows_of, gen_kwargs=given, cache_dir=folder)
+                except DatasetGenerationError:
+                    raise UserError(
+                        f"A column has values of several types, or none in the first rows, and Parquet needs one type; "
+                        f"the predictions are in {part}, as JSON lines after the first line."
+                    ) from None
+                rows.to_parquet(made)
         made.replace(output)
     finally:
         made.unlink(missing_ok=True)
 
 
-def _rows_of(part: Path) -> Iterator[dict[str, Any]]:
+def _columns_of(part: Path) -> tuple[str, ...]:
+    """Return the columns of all rows: a later row may have more than the first."""
+    return tuple(dict.fromkeys(name for row in _rows_of(part) for name in row))  # a list would be split by datasets
+
+
+def _rows_of(part: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a ``.part`` file, with null where they lack one of the columns."""
     with part.open(encoding="utf-8") as file:
-        yield from map(json.loads, islice(file, 1, None))
+        for line in islice(file, 1, None):
+            row = json.loads(line)
+            yield row if columns is None else {name: row.get(name) for name in columns}
 
 
 def _cell(value: Any) -> Any:

@@ -5,7 +5,7 @@ rows of files see ``predicted_files``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -103,6 +103,7 @@ class Predictor:
         required: number of the parts that an input must have; those after them are optional.
         predict: function that predicts for a batch of inputs, each with its parts by name.
         tokenizer: tokenizer of the inputs; None for a baseline.
+        options: how it predicts.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Predictor:
     required: int
     predict: Predict
     tokenizer: PreTrainedTokenizerBase | None = None
+    options: PredictOptions = PredictOptions()
 
     def parts(self, given: Input, place: str = "The input") -> dict[str, Any]:
         """Return the parts of an input by name.
@@ -155,6 +157,10 @@ def open_predictor(name: str, options: PredictOptions | None = None) -> Predicto
         UserError: the model cannot be loaded or has no head, or an option is not for its task.
     """
     options = options or PredictOptions()
+    return replace(_predictor(name, options), options=options)
+
+
+def _predictor(name: str, options: PredictOptions) -> Predictor:
     check_engine(options.engine, options.quantization)
     if (Path(name) / SETTINGS).is_file():
         options.refuse_except(name, "abstain")

@@ -1,6 +1,7 @@
 """Predictions for many inputs, against the model alone on each; and files of predictions."""
 
 import csv
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -256,6 +257,30 @@ def test_a_file_of_predictions_keeps_its_rows_and_their_order(folders: Path, tab
     ]
 
 
+def test_later_rows_may_have_more_columns(folders: Path, tmp_path: Path) -> None:
+    rows = [{"text": "a"}, {"text": "b", "note": "new"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for format in ("csv", "parquet"):
+        output = tmp_path / f"labeled.{format}"
+        run_predict(folders / "classifier", tmp_path / "rows.jsonl", "--output", output)
+        if format == "csv":
+            notes = [row["note"] for row in csv.DictReader(io.StringIO(output.read_text()))]
+        else:
+            notes = [row["note"] or "" for row in pyarrow.parquet.read_table(output).to_pylist()]
+        assert notes == ["", "new"]
+    typed = [{"text": "a", "note": None}] * 1100 + [{"text": "b", "note": "new"}]
+    (tmp_path / "typed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in typed))
+    words = (tmp_path / "typed.jsonl", "--output", tmp_path / "typed.parquet")
+    assert "the predictions are in" in run_predict(folders / "classifier", *words, code=2)
+    assert len((tmp_path / "typed.parquet.part").read_text().splitlines()) == 1102
+
+
+def test_an_input_without_rows_leaves_no_file(folders: Path, tmp_path: Path) -> None:
+    output = tmp_path / "labeled.parquet"
+    assert "has no rows; give a file with some" in run_predict(folders / "classifier", "-", "--output", output, code=2)
+    assert not list(tmp_path.glob("labeled*"))
+
+
 def test_translate_and_classify_read_files_as_predict_does(folders: Path, table: Path, tmp_path: Path) -> None:
     lines, pairs = written(tmp_path / "lines.txt", "\n".join(WORDS)), tmp_path / "pairs.tsv"
     pairs.write_text("source\ttarget\n" + "".join(f"{word}\tx\n" for word in WORDS))
@@ -290,13 +315,19 @@ def test_an_interrupted_file_is_continued(folders: Path, table: Path, tmp_path: 
     run_predict(model, table, "--output", output)
     whole = output.read_text()
     output.unlink()
-    begun = {"model": str(model), "inputs": table.name, "columns": ["text"]}
+    options = dataclasses.asdict(hfattn.predicting.PredictOptions())
+    begun = {"model": str(model), "inputs": table.name, "columns": ["text"], "options": options}
     cut = whole.splitlines(keepends=True)
     part.write_text(f"{json.dumps(begun)}\n{''.join(cut[:40])}{cut[40][:17]}")  # killed while it wrote a row
     refused = run_predict(model, table, "--output", output, code=2)
     assert "holds the rows of an interrupted command; continue with --resume, or remove it" in refused
     other = run_predict(folders / "regression", table, "--output", output, "--resume", code=2)
-    assert "was made by another model or from another file" in other
+    assert "was made by another model, with other options or from another file" in other
+    before = table.read_text()
+    table.write_text(before.replace('"id": 3,', '"id": 4,'))
+    changed = run_predict(model, table, "--output", output, "--resume", code=2)
+    assert "has are no longer those of the input; remove it, or choose a new file" in changed
+    table.write_text(before)
     assert run_predict(model, table, "--output", output, "--resume") == f"Predicted 30 rows: {output}\n"
     assert output.read_text() == whole
     assert not part.exists()
