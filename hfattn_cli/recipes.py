@@ -117,7 +117,7 @@ def training_command(config: "Configuration", overrides: list[str], accelerate: 
 def run_training(command: list[str], log: TextIO | None = None, variables: Mapping[str, str] | None = None) -> int:
     """Run a training command with this interpreter, whatever is on the PATH.
 
-    Ctrl-C is left to the training, which saves a checkpoint.
+    Ctrl-C is left to the training, which saves a checkpoint. SIGTERM ends both processes.
 
     Args:
         command: as ``training_command`` returns it.
@@ -134,11 +134,15 @@ def run_training(command: list[str], log: TextIO | None = None, variables: Mappi
     with subprocess.Popen(
         [sys.executable, *words], stdout=log, stderr=log and subprocess.STDOUT, env=environment
     ) as process:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = {
+            signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+            signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: process.terminate()),
+        }
         try:
             return process.wait()
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _from_here(path: Path) -> str:

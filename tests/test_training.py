@@ -7,6 +7,9 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +18,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import RECIPE, TWO_PROCESSES, results_of, run, run_until_step, tiny_config, train, train_here, train_until
+from commands import (
+    RECIPE,
+    ROOT,
+    TWO_PROCESSES,
+    environment,
+    results_of,
+    run,
+    run_until_step,
+    tiny_config,
+    tiny_text,
+    train,
+    train_here,
+    train_until,
+)
 from safetensors.torch import load_file
 from torch.utils.data import Dataset, Subset
 from transformers import (
@@ -301,6 +317,25 @@ def test_a_run_that_was_interrupted_is_saved_and_ends_as_one_that_was_not(tmp_pa
     assert resumed.returncode == 0, resumed.stderr
     assert f"Resuming from {saved}: CharRNNForCausalLM, " in resumed.stdout
     assert (stopped / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_command_that_is_terminated_leaves_no_training(tmp_path: Path) -> None:
+    run, text = tmp_path / "run", str(tiny_text(tmp_path))
+    command = [sys.executable, "-m", "hfattn", "train", "char_lm/quickstart", "--data.dataset", text]
+    command += ["--data.max_length", "16", "--model.hidden_size", "8", "--output_dir", str(run)]
+    command += ["--training.max_steps", "100000", "--training.eval_steps", "5", "--training.save_steps", "5"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as process:
+        deadline = time.monotonic() + 120
+        while not (run / "checkpoints" / "checkpoint-5").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        (training,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.terminate()
+        process.wait(timeout=60)
+    assert not Path(f"/proc/{training}").exists()
 
 
 def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
