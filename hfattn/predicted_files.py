@@ -32,10 +32,13 @@ class InputFile:
     Attributes:
         rows: the rows.
         columns: columns of the file, in the order of ``Predictor.columns``.
+        folder: where the path of an image begins; None for a dataset of the Hub, which must not name files of this
+            machine.
     """
 
     rows: Rows
     columns: Sequence[str]
+    folder: Path | None = Path()
 
     def parts(self, predictor: Predictor, row: Row) -> dict[str, Any]:
         """Return the parts of an input that a row holds.
@@ -46,6 +49,8 @@ class InputFile:
         given = {
             part: self.rows.value(row, column) for part, column in zip(predictor.columns, self.columns, strict=False)
         }
+        if isinstance(path := given.get(IMAGE), str):
+            given[IMAGE] = None if self.folder is None else str(self.folder / path)
         # Words that are separated already, as taggers are trained on.
         if isinstance(words := given.get("text"), list | tuple):
             given["text"] = " ".join(map(str, words))
@@ -81,7 +86,8 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
             Rows(Path(file).name, lambda: (Row(number, {IMAGE: str(path)}) for number, path in enumerate(found, 1))),
             (IMAGE,),
         )
-    rows = open_rows(file, **of_hub)
+    rows, local = open_rows(file, **of_hub), local_file(file)
+    folder = None if local is None else local.parent
     first = next(iter(rows), None)
     if first is None:
         raise UserError(f"{rows.name} is empty; give a file with at least one row.")
@@ -89,12 +95,12 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
         if not predictor.required <= len(columns) <= len(predictor.columns):
             wanted = ",".join(predictor.columns[: max(predictor.required, len(columns))])
             raise UserError(f"columns names {len(columns)} columns; write those for {wanted}, as the file calls them.")
-        return InputFile(rows, columns)
+        return InputFile(rows, columns, folder)
     for names in (_trained_columns(predictor), predictor.columns, predictor.columns[: predictor.required]):
         if names and all(name in first.values for name in names):
-            return InputFile(rows, names)
+            return InputFile(rows, names, folder)
     if len(first.values) == predictor.required:
-        return InputFile(rows, tuple(first.values))
+        return InputFile(rows, tuple(first.values), folder)
     raise UserError(
         f"{rows.name} has the columns {', '.join(first.values)}; name those with {' and '.join(predictor.columns)} in "
         "columns."

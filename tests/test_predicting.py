@@ -28,6 +28,8 @@ from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.errors import UserError
 from hfattn.loading import load_translation_model, save_translator
 from hfattn.pipelines import translations
+from hfattn.predicted_files import open_inputs
+from hfattn.predicting import IMAGE, Predictor
 from hfattn_cli import app
 
 pytestmark = pytest.mark.runs
@@ -273,6 +275,21 @@ def test_later_rows_may_have_more_columns(folders: Path, tmp_path: Path) -> None
     words = (tmp_path / "typed.jsonl", "--output", tmp_path / "typed.parquet")
     assert "the predictions are in" in run_predict(folders / "classifier", *words, code=2)
     assert len((tmp_path / "typed.parquet.part").read_text().splitlines()) == 1102
+
+
+def test_the_path_of_an_image_begins_beside_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("data", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.png").touch()
+    (tmp_path / "data" / "rows.csv").write_text("image,label\na.png,cat\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    predictor = Predictor("model", (IMAGE,), 1, lambda inputs: [])
+    inputs = open_inputs(predictor, "../data/rows.csv")
+    (row,) = inputs.rows
+    assert inputs.parts(predictor, row) == {IMAGE: Path("../data/a.png")}
+    of_hub = dataclasses.replace(inputs, folder=None)
+    with pytest.raises(UserError, match="has no image"):
+        of_hub.parts(predictor, row)
 
 
 def test_an_input_without_rows_leaves_no_file(folders: Path, tmp_path: Path) -> None:
