@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +55,7 @@ from .metrics import (
     token_statistics,
     translation_report,
 )
-from .tokenizers import is_character_tokenizer
+from .tokenizers import is_character_tokenizer, uncovered_characters
 
 # Languages of the built-in templates, by their names in the place of data.
 TEMPLATES = {"templates": ("en",), "templates_es": ("es",)}
@@ -372,8 +373,17 @@ def evaluate_translator(
     num_beams: int | None = None,
     rows: int = 64,
 ) -> dict[str, Any]:
-    """Translate n pairs in batches of ``rows``, and return the scores of ``translation_report``."""
+    """Translate n pairs in batches of ``rows``, and return the scores of ``translation_report``.
+
+    Raises:
+        UserError: a source has a character that the tokenizer does not know.
+    """
     sources = [pair.source for pair in pairs]
+    if missing := uncovered_characters(tokenizer, chain.from_iterable(sources)):
+        raise UserError(
+            f"The source texts contain {', '.join(map(repr, missing[:10]))}, which the vocabulary of the model lacks; "
+            "remove these pairs."
+        )
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     found: dict[int, str] = {}
     for start in range(0, len(order), rows):
