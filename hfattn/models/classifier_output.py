@@ -25,7 +25,7 @@ def classification_loss(
     config: Any,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
-    """Return the loss of a classification, of several labels, or of a regression, by ``config.problem_type``.
+    """Return the loss of a classifier or of a regression, whichever ``config.problem_type`` names.
 
     Args:
         loss_function: ``loss_function`` of the model.
