@@ -149,8 +149,8 @@ def launched(words: list[str], cwd: Path, variables: dict[str, str]) -> list[tup
 
 def wait_for(processes: list[Forked]) -> subprocess.CompletedProcess[str]:
     """Until all have ended; if one fails, the others are killed."""
-    while any(process.poll() is None for process in processes):
-        if any(process.returncode for process in processes):
+    while None in (codes := [process.poll() for process in processes]):
+        if any(codes):
             for process in processes:
                 process.kill()
         time.sleep(0.005)

@@ -589,8 +589,8 @@ def test_the_longer_text_of_a_pair_is_cut(models: dict[str, Path]) -> None:
 
 
 def predicted_texts(folder: Path, model: Path, too_long: str) -> tuple[Any, WindowedTexts, ClassifierTrainer]:
-    """Predictions for 42 texts of different lengths in batches of 8 texts."""
-    labeled = read_labeled(labeled_file(folder / "reviews.tsv", pairs=False)).sample(40, 1)
+    """Predictions for 42 texts of different lengths, 40 of them in ``reviews.tsv``, in batches of 8 texts."""
+    labeled = read_labeled(folder / "reviews.tsv").sample(40, 1)
     items = [*labeled.items[:20], *texts(LONG, "good").items, *labeled.items[20:]]
     loaded = load_model(AutoModelForSequenceClassification, location(model), num_labels=2)
     tokenizer = load_tokenizer(location(model))
@@ -631,6 +631,7 @@ def test_predictions_are_in_the_order_of_the_dataset_and_batches_have_texts_of_s
 ) -> None:
     """Against texts predicted alone; whole and in windows, and with two processes."""
     torch.manual_seed(0)
+    labeled_file(tmp_path / "reviews.tsv", pairs=False)
     model = tmp_path / "classifier"
     loaded = load_model(AutoModelForSequenceClassification, location(models["bert"]), num_labels=2)
     loaded.model.save_pretrained(model)

@@ -31,6 +31,7 @@ from commands import (
     train,
     train_here,
     train_until,
+    written,
 )
 from safetensors.torch import load_file
 from torch.utils.data import Dataset, Subset
@@ -842,6 +843,18 @@ def test_an_error_of_another_kind_is_not_taken_for_a_full_disk(tmp_path: Path) -
 
 
 # Processes
+
+
+def test_a_process_that_fails_ends_the_launch(tmp_path: Path) -> None:
+    """Whichever it is; the other would wait for it for half an hour."""
+    script = written(
+        tmp_path / "one.py", "import os, sys, time\nsys.exit('lost') if os.environ['RANK'] == '1' else time.sleep(60)\n"
+    )
+    start = time.monotonic()
+    done = run([*TWO_PROCESSES, script])
+    assert done.returncode == 1
+    assert done.stderr == "lost\n"
+    assert time.monotonic() - start < 50
 
 
 @pytest.mark.parametrize("stateful", [False, True])
