@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from .errors import UserError
 
 LARGEST_JSON = 2**26  # bytes; lists without values take twenty times as much memory
+_NOT_UTF8 = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, quota exceeded, file too large
 
 
@@ -64,11 +65,15 @@ def write_at_once(path: Path, text: str) -> None:
         raise
 
 
+def is_not_utf8(text: str) -> bool:
+    """Return whether a text has half of a surrogate pair, or a byte that Python could not decode."""
+    return _NOT_UTF8.search(text) is not None
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file with ``write_at_once``."""
     text = json.dumps(content, indent=2, ensure_ascii=False)
-    # Half of a surrogate pair, which JSON lines may contain, is not a character of UTF-8.
-    text = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+    text = _NOT_UTF8.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
     write_at_once(path, f"{text}\n")
 
 

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice, tee
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 
 from datasets import Dataset
 from datasets.exceptions import DatasetGenerationError
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from .data.images import SUFFIXES, image_files
-from .data.rows import Row, Rows, local_file, open_rows, read_lines
+from .data.rows import Row, Rows, decoded_lines, local_file, open_rows, read_lines
 from .errors import UserError
 from .files import read_json_object, writing
 from .predicting import IMAGE, Predictor, predictions
@@ -72,15 +74,12 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
         UserError: the file does not exist or is empty, or its columns are not clear.
     """
     if file == "-":
-        lines = enumerate((line.rstrip("\r\n") for line in sys.stdin), 1)
-        return InputFile(
-            Rows("the standard input", lambda: (Row(number, {"text": text}) for number, text in lines)), ("text",)
-        )
+        name, lines = "the standard input", sys.stdin.buffer
+        return InputFile(Rows(name, lambda: _text_rows(decoded_lines(lines, name))), ("text",))
     if Path(file).suffix == ".txt":
         path = local_file(file)
         assert path is not None
-        rows = Rows(path.name, lambda: (Row(number, {"text": text}) for number, text in read_lines(path)))
-        return InputFile(rows, ("text",))
+        return InputFile(Rows(path.name, lambda: _text_rows(read_lines(path))), ("text",))
     if predictor.columns == (IMAGE,) and (found := _image_files(Path(file))):
         return InputFile(
             Rows(Path(file).name, lambda: (Row(number, {IMAGE: str(path)}) for number, path in enumerate(found, 1))),
@@ -114,7 +113,7 @@ def _image_files(place: Path) -> list[Path]:
     return [place] if place.is_file() and place.suffix.lower() in SUFFIXES else []
 
 
-def _lines(numbered: Iterable[tuple[int, str]]) -> Iterator[Row]:
+def _text_rows(numbered: Iterable[tuple[int, str]]) -> Iterator[Row]:
     return (Row(number, {"text": text}) for number, text in numbered)
 
 
@@ -152,9 +151,30 @@ def predict_file(
         The number of rows that were predicted now.
 
     Raises:
-        UserError: the file exists or cannot be resumed, there are no rows, or a row cannot be read.
+        UserError: the file exists or cannot be resumed, another process writes it, it would have no rows, or a row
+            cannot be read.
     """
     check_new_file(output, resume)
+    with _locked(output):
+        return _predict_file(predictor, inputs, output, batch_size)
+
+
+@contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    """Keep other processes from writing a file of predictions."""
+    path = output.with_name(f".{output.name}.lock")
+    try:
+        lock = FileLock(path, timeout=0).acquire()
+    except Timeout:
+        raise UserError(f"Another process writes {output}; wait until it ends, or choose another file.") from None
+    with lock:
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _predict_file(predictor: Predictor, inputs: InputFile, output: Path, batch_size: int) -> int:
     part = _part(output)
     made_by = {
         "model": predictor.name,

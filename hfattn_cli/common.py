@@ -100,6 +100,15 @@ def require_text(*texts: str) -> None:
 
     if not all(text.strip() for text in texts):
         raise UserError("A text is empty; give at least one character.")
+    require_utf8(*texts)
+
+
+def require_utf8(*texts: str) -> None:
+    from hfattn.errors import UserError
+    from hfattn.files import is_not_utf8
+
+    if any(map(is_not_utf8, texts)):
+        raise UserError("A text is not UTF-8; check the encoding of the terminal.")
 
 
 def require_vocabulary(tokenizer: Any, *texts: str) -> None:

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -617,11 +616,23 @@ def _heads(record: "AttentionRecord", first: tuple[int, int]) -> list[dict[str, 
 
 @contextmanager
 def _new_file(output: Path) -> Iterator[Path]:
-    """Provide a temporary file with a lowercase suffix, which is moved to ``output`` if no error occurs."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"new{output.suffix.lower()}"
-        yield path
-        shutil.move(path, output)
+    """Provide a temporary file with a lowercase suffix, which is moved to ``output`` if no error occurs.
+
+    Raises:
+        UserError: the disk is full; ``output`` is as before.
+    """
+    from hfattn.errors import UserError
+    from hfattn.files import is_full
+
+    try:
+        with TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as folder:
+            path = Path(folder) / f"new{output.suffix.lower()}"
+            yield path
+            path.replace(output)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise UserError(f"The disk is full: {output} was not written; free some space and try again.") from error
 
 
 def _show_saliency(

@@ -17,6 +17,7 @@ from .common import (
     Quantization,
     one_sentence,
     require_text,
+    require_utf8,
     require_vocabulary,
 )
 
@@ -44,7 +45,7 @@ def generate(
     model: Model,
     prompt: Annotated[str, typer.Option(help="Text to continue.")],
     temperature: Annotated[
-        float, typer.Option(min=0.0, help="Sampling temperature; 0 always takes the most probable token.")
+        float, typer.Option(min=0.0, max=100.0, help="Sampling temperature; 0 always takes the most probable token.")
     ] = 0.8,
     top_k: Annotated[int, typer.Option(min=0, help="Sample from the k most probable tokens; 0: from all.")] = 0,
     top_p: Annotated[
@@ -67,6 +68,7 @@ def generate(
     with one_sentence():
         if not prompt:
             raise UserError("The prompt is empty; give at least one character.")
+        require_utf8(prompt)
         if stream and num_beams > 1:
             raise UserError("Beam search cannot stream its text; remove --stream or --num-beams.")
         import torch

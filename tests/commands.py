@@ -4,12 +4,13 @@ import contextlib
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -159,6 +160,17 @@ def wait_for(processes: list[Forked]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(
         done[0].args, returncode, "".join(each.stdout for each in done), "".join(each.stderr for each in done)
     )
+
+
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """What this process writes to a file beyond its size fails as it does where the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def train(config: Path, *words: object, recipe: Path = RECIPE) -> subprocess.CompletedProcess[str]:

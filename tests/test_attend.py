@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import re
 from itertools import product
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from commands import files_of_at_most
 from tiny_models import TEXTS, byte_tokenizer, wordpiece_tokenizer
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner, Result
@@ -158,6 +160,26 @@ def test_pictures(models: Path, tmp_path: Path, name: str, view: str, words: Any
     assert done.exit_code == 0, done.output
     assert (tmp_path / file).read_bytes().startswith(start)
     assert [path.name for path in tmp_path.iterdir()] == [file]
+
+
+def test_a_full_disk_keeps_the_file_that_was_there(models: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"before")
+    with files_of_at_most(1000):
+        done = show(models, "bert", "heads", "-o", picture)
+    assert done.exit_code == 2, done.output
+    assert f"The disk is full: {picture} was not written; free some space and try again." in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+    assert picture.read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("word", ["attend", "generate"])
+def test_a_text_that_is_not_utf8(models: Path, word: str) -> None:
+    text = os.fsdecode(b"caf\xe9")
+    words = [str(models / "gpt2"), text] if word == "attend" else [str(models / "gpt2"), "--prompt", text]
+    done = CliRunner().invoke(app, [word, *words])
+    assert done.exit_code == 2, done.output
+    assert done.stderr == "error: A text is not UTF-8; check the encoding of the terminal.\n"
 
 
 def test_a_layer_keeps_its_number() -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from commands import written
+from filelock import FileLock
 from test_pipeline import TOKENIZER, make
 from tiny_models import TEXTS, tiny_model
 from transformers import (
@@ -215,11 +216,11 @@ def test_bad_input(folders: Path, name: str, inputs: Any, options: dict[str, Any
 # Files
 
 
-def run_predict(*words: object, code: int = 0, stdin: str = "") -> str:
+def run_predict(*words: object, code: int = 0, stdin: str | bytes = "") -> str:
     return run_command("predict", *words, code=code, stdin=stdin)
 
 
-def run_command(command: str, *words: object, code: int = 0, stdin: str = "") -> str:
+def run_command(command: str, *words: object, code: int = 0, stdin: str | bytes = "") -> str:
     done = CliRunner().invoke(app, [command, *map(str, words)], input=stdin)
     assert done.exit_code == code, (done.output, done.exception)
     return done.stdout if code == 0 else done.stderr.splitlines()[-1]
@@ -350,6 +351,15 @@ def test_an_interrupted_file_is_continued(folders: Path, table: Path, tmp_path: 
     assert not part.exists()
 
 
+def test_two_commands_do_not_write_one_file(folders: Path, table: Path, tmp_path: Path) -> None:
+    output = tmp_path / "labeled.jsonl"
+    with FileLock(tmp_path / ".labeled.jsonl.lock"):
+        refused = run_predict(folders / "classifier", table, "--output", output, code=2)
+    assert "labeled.jsonl; wait until it ends, or choose another file." in refused
+    run_predict(folders / "classifier", table, "--output", output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labeled.jsonl", table.name]
+
+
 def test_a_row_that_cannot_be_read_keeps_those_before_it(folders: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("good morning\n" * 3000 + "Ñandú\n")
@@ -366,6 +376,9 @@ def test_lines_columns_and_a_single_column(folders: Path, tmp_path: Path) -> Non
     model = folders / "classifier"
     printed = run_predict(model, "-", stdin="good\nbad\n\n")
     assert [json.loads(line)["text"] for line in printed.splitlines()] == ["good", "bad", ""]
+    assert json.loads(run_predict(model, "-", stdin="\ufeffgood\n"))["text"] == "good"
+    refused = run_predict(model, "-", stdin=b"good\nl\xedquido\n", code=2)
+    assert "Line 2 of the standard input is not UTF-8; convert the file" in refused
     tickets = tmp_path / "tickets.tsv"
     tickets.write_text("subject\tbody\nLost\tMy card is lost.\n")
     refused = run_predict(model, tickets, code=2)
@@ -391,11 +404,19 @@ def test_lines_columns_and_a_single_column(folders: Path, tmp_path: Path) -> Non
         (["reviews.jsonl", "-o", "a.xlsx"], "Cannot write a.xlsx: end the name with .jsonl, .csv or .parquet"),
         (["reviews.jsonl", "-o", "no/a.csv"], "The folder no does not exist; create it first"),
         (["reviews.jsonl", "-o", "reviews.jsonl"], "reviews.jsonl exists already; choose a new file"),
+        (
+            ["halves.jsonl"],
+            "Line 2 of halves.jsonl has half of a surrogate pair (\\ud800 to \\udfff), which is",
+        ),
+        (["deep.jsonl"], "Line 1 of deep.jsonl is nested too deeply; write texts and numbers."),
         (["reviews.jsonl", "--resume"], "--resume continues a file; give it with --output"),
     ],
 )
 def test_bad_files(folders: Path, table: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str) -> None:
     monkeypatch.chdir(table.parent)
     Path("empty.tsv").write_text("text\n")
+    Path("halves.jsonl").write_text('{"text": "\\ud83d\\ude00"}\n{"text": "good \\ud83d"}\n')
+    Path("deep.jsonl").write_text(f'{{"text": {"[" * 100_000}{"]" * 100_000}}}\n')
+    before = sorted(Path().iterdir())
     assert message in run_predict(folders / "classifier", *words, code=2)
-    assert sorted(path.name for path in Path().iterdir()) == ["empty.tsv", "reviews.jsonl"]
+    assert sorted(Path().iterdir()) == before

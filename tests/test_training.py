@@ -4,14 +4,11 @@ averaged weights, early stopping, what a step's loss is divided by, a disk that 
 import json
 import math
 import re
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from commands import (
     ROOT,
     TWO_PROCESSES,
     environment,
+    files_of_at_most,
     results_of,
     run,
     run_until_step,
@@ -262,6 +260,21 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_passed_over(tmp_path: P
     (tmp_path / "checkpoint-best").mkdir()
     assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     assert last_complete_checkpoint(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"])
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_a_run_continues_from_the_checkpoint_before_a_damaged_one(tmp_path: Path, file: str, share: float) -> None:
+    """A file that was cut by a full disk, or that has its length and only zeros after a loss of power."""
+    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    trainer = make_trainer(ReliableTrainer, make_model(), tmp_path, Windows(IDS, T), **options)
+    trainer.train()
+    path = tmp_path / "checkpoint-4" / file
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))] if share < 1 else bytes(len(whole)))
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
+    path.write_bytes(whole)
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
 
 
 @pytest.mark.parametrize(
@@ -793,17 +806,6 @@ def test_pairs_are_evaluated_by_length_and_predicted_in_their_order(tmp_path: Pa
 
 
 # A disk that fills
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """What this process writes to a file beyond its size fails as it does where the disk is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("fails", ["model.safetensors", "optimizer.pt"])

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError
 
 from ..errors import UserError
+from ..files import is_not_utf8
 from ..hub_access import hub_errors, local_path, not_found
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ _COMPRESSED = {".bz2", ".gz", ".xz", ".zst"}
 _SHEETS = {".ods", ".xls", ".xlsx"}
 _FILES = {JSON_LINES, *_BUILDERS, *_COMPRESSED, *_SHEETS, ".md", ".tsv", ".txt"}
 _DELIMITERS = ",;\t|"
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, half of a character outside the basic plane
 _SAVED = ("dataset_dict.json", "state.json")  # of folders of ``save_to_disk``
 
 
@@ -236,14 +238,19 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         UserError: a line is not UTF-8.
     """
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                # Some editors put a byte order mark at the start of a UTF-8 file.
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError:
-                raise UserError(
-                    f"Line {number} of {path.name} is not UTF-8; convert the file, for example with iconv -t UTF-8."
-                ) from None
+        yield from decoded_lines(file, path.name)
+
+
+def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
+    """Yield lines of bytes as ``read_lines`` does; ``name`` is that of the file, for the message."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            # Some editors put a byte order mark at the start of a UTF-8 file.
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise UserError(
+                f"Line {number} of {name} is not UTF-8; convert the file, for example with iconv -t UTF-8."
+            ) from None
 
 
 def _tab_separated_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
@@ -272,10 +279,17 @@ def _json_rows(path: Path) -> Iterator[Row]:
                 f"Line {number} of {path.name} is not JSON ({error.msg} at character {error.pos + 1}); write one "
                 "object on each line."
             ) from None
+        except RecursionError:
+            raise UserError(f"Line {number} of {path.name} is nested too deeply; write texts and numbers.") from None
         if not isinstance(values, dict):
             raise UserError(
                 f"Line {number} of {path.name} is not a JSON object; write one on each line, such as "
                 '{"column": "value"}.'
+            )
+        if _SURROGATE.search(line) and is_not_utf8(json.dumps(values, ensure_ascii=False)):
+            raise UserError(
+                f"Line {number} of {path.name} has half of a surrogate pair (\\ud800 to \\udfff), which is not a "
+                "character; remove it."
             )
         yield Row(number, values)
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import time
+import zipfile
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
@@ -16,7 +17,7 @@ import numpy as np
 import psutil  # a dependency of Accelerate
 import torch
 from accelerate.utils import parse_flag_from_env
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader, Subset
@@ -64,20 +65,27 @@ def complete_checkpoints(directory: str | Path) -> list[Path]:
     """Return the complete checkpoints in a folder, the latest last.
 
     ``trainer_state.json`` is written last. If it is missing or truncated, the process was killed while it saved the
-    checkpoint. The run then continues from the previous checkpoint.
+    checkpoint. If another file is truncated, the disk was full, or the machine lost power. The run then continues from
+    the previous checkpoint.
     """
     numbered = []
     for path in Path(directory).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         if match := re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", path.name):
             numbered.append((int(match[1]), path))
-    complete = []
-    for _, path in sorted(numbered):
-        try:
-            json.loads((path / "trainer_state.json").read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
-            continue
-        complete.append(path)
-    return complete
+    return [path for _, path in sorted(numbered) if _is_complete(path)]
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    """Return whether no file of a checkpoint is truncated, without reading its tensors."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text())
+        for weights in checkpoint.glob("*.safetensors"):
+            with safe_open(weights, "pt"):
+                pass
+    except (FileNotFoundError, ValueError, SafetensorError):
+        return False
+    archives = [path for path in checkpoint.iterdir() if path.suffix in (".pt", ".pth")]  # their index is at their end
+    return all(zipfile.is_zipfile(path) for path in archives)
 
 
 def last_complete_checkpoint(directory: str | Path) -> Path | None:
