@@ -104,11 +104,18 @@ def train(
         UserError: the configuration, the data or the folder cannot be used, or the loss is not finite.
     """
     require("recipes")
+    from datasets import Dataset, DatasetDict
+
     from .data import GIVEN
     from .resources import find_configuration, load_recipe
     from .training import parse_command, restoring
     from .yaml_values import override_words
 
+    if not isinstance(datasets, Dataset | DatasetDict | None):
+        raise UserError(
+            f"datasets is of the type {type(datasets).__name__}; give a Dataset, such as Dataset.from_list(rows), or a "
+            "DatasetDict."
+        )
     found = find_configuration(fspath(config))
     recipe = load_recipe(found.script)
     changed = _dotted(fields or {})

@@ -258,6 +258,8 @@ def evaluate_folder(
     Raises:
         UserError: the model or the data cannot be read, or do not match.
     """
+    if isinstance(columns, str):
+        raise UserError("columns is one text; give a list of names.")
     places: dict[str, Any] = {"config": config, "split": split}
     templates = data in TEMPLATES or data.endswith(".yaml")
     if together_with:

@@ -87,7 +87,7 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} has more than {LARGEST_JSON // 2**20} MiB, too much for it; copy it again.")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path} was not found; give a folder that is complete.") from None
     except RecursionError:
         raise UserError(f"{path} is not valid JSON: its values are nested too deeply.") from None

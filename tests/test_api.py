@@ -150,6 +150,18 @@ def test_bad_fields_leave_nothing(own: Path, fields: dict[str, Any], message: st
     assert sorted(path.name for path in Path().iterdir()) == ["own.yaml"]
 
 
+def test_arguments_of_other_types(own: Path) -> None:
+    Path("data.tsv").write_text("text\tlabel\nGood.\tpositive\n")
+    rows: Any = [{"text": "Good.", "label": "positive"}]
+    with pytest.raises(UserError, match="datasets is of the type list; give a Dataset, such as"):
+        hfattn.train(own, datasets=rows, output_dir="run")
+    with pytest.raises(UserError, match="columns is one text; give a list of names"):
+        hfattn.evaluate("model", "data.tsv", columns="text,label")
+    with pytest.raises(UserError, match=r"data.tsv/results.json was not found; give a folder that is complete."):
+        hfattn.Run("data.tsv")
+    assert sorted(path.name for path in Path().iterdir()) == ["data.tsv", "own.yaml"]
+
+
 def test_a_run_is_a_model_for_all_functions(own: Path) -> None:
     run = hfattn.train("own.yaml", output_dir="run")
     text = "The film was good."
