@@ -6,13 +6,14 @@ import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
-from itertools import compress, product
+from itertools import combinations, compress, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from commands import run
+from tokenizers import models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hfattn.errors import UserError
@@ -23,7 +24,8 @@ from hfattn.tokenizers import (
     build_tokenizer,
     uncovered_characters,
 )
-from hfattn.tokenizers.unigram import Lattices, learn_pieces
+from hfattn.tokenizers.learned import _reversible, _word_counts
+from hfattn.tokenizers.unigram import LONGEST, Lattices, lattice_edges, learn_pieces, pieces_at, strings_by_length
 from hfattn.training.config import checked
 
 TEXTS = [
@@ -267,13 +269,66 @@ def segmentations(word: str, pieces: Collection[str]) -> Iterator[list[str]]:
                 yield [word[:end], *rest]
 
 
+def edges_of(words: list[str], pieces: list[str], proper: bool) -> set[tuple[int, int, int, int]]:
+    return {
+        (number, start, end, pieces.index(word[start:end]))
+        for number, word in enumerate(words)
+        for start, end in combinations(range(len(word) + 1), 2)
+        if word[start:end] in pieces and not (proper and 1 < len(word) == end - start)
+    }
+
+
+def test_strings_of_words_against_a_literal_loop() -> None:
+    """Also words that are longer than the longest piece, and characters outside the basic plane."""
+    draw = random.Random(1)
+    for letters in ("ab", "aé漢🙂", " abcdefgh"):
+        words = sorted({"".join(draw.choices(letters, k=draw.randint(1, 25))) for _ in range(60)})
+        frequencies = [draw.randint(1, 3) for _ in words]
+        counts: Counter[str] = Counter()
+        for word, frequency in zip(words, frequencies, strict=True):
+            for start, end in combinations(range(len(word) + 1), 2):
+                if end - start <= LONGEST:
+                    counts[word[start:end]] += frequency
+        inner = {part for piece, n in counts.items() for part in (piece[1:], piece[:-1]) if counts[part] == n}
+        candidates = sorted(piece for piece, n in counts.items() if n > 1 and piece not in inner)
+
+        strings, text = strings_by_length(words, np.array(frequencies, dtype=float)), "".join(words)
+        found = {
+            text[start : start + each.length]: (start, count)
+            for each in strings
+            for start, count in zip(each.first[each.kept], each.counts[each.kept], strict=True)
+        }
+        assert {piece: count for piece, (_, count) in found.items()} == {piece: counts[piece] for piece in candidates}
+
+        pieces = sorted(draw.sample(candidates, 10))
+        starts, lengths = (np.array(each) for each in ([found[piece][0] for piece in pieces], list(map(len, pieces))))
+        at = list(pieces_at(strings, starts, lengths, len(text)))
+        sizes = np.array([len(word) for word in words])
+        for items, begin, length in ((words, np.cumsum(sizes) - sizes, sizes), (pieces, starts, lengths)):
+            for proper in (False, True):
+                rows = lattice_edges(begin, length, at, proper).tolist()
+                assert len(rows) == len(edges_of(items, pieces, proper))
+                assert set(map(tuple, rows)) == edges_of(items, pieces, proper)
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_words_are_counted_as_texts_are_split(lowercase: bool) -> None:
+    backend = _reversible(TokenizerConfig(kind="unigram", vocab_size=9, lowercase=lowercase), models.Unigram())
+    draw, letters = random.Random(1), "ab'’-. \t\n\u00a0\u2009\x1c\u200b漢É?ΣİSs  "
+    for _ in range(1000):
+        texts = ["".join(draw.choices(letters, k=draw.randint(0, 14))) for _ in range(3)]
+        split = [backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text)) for text in texts]
+        assert _word_counts(backend, texts) == Counter(word for words in split for word, _ in words)
+
+
 def test_lattices_against_every_segmentation() -> None:
     words, frequencies = ["abab", "a", "bbabb", "ba"], np.array([3.0, 2.0, 1.0, 5.0])
     pieces = ["a", "b", "ab", "ba", "abab", "bb", "abb"]
     scores = np.log(np.random.default_rng(0).dirichlet(np.ones(len(pieces))))
     kept = np.array([piece != "ab" for piece in pieces])
     for proper in (False, True):
-        lattices = Lattices(words, {piece: i for i, piece in enumerate(pieces)}, proper=proper)
+        lengths = np.array([len(word) for word in words])
+        lattices = Lattices(lengths, np.array(sorted(edges_of(words, pieces, proper))))
         for mask, words_mask in ((None, None), (kept, np.array([True, False, True, True]))):
             left, mine = list(zip(pieces, scores, strict=True)), list(zip(words, frequencies, strict=True))
             if mask is not None and words_mask is not None:

@@ -219,12 +219,28 @@ def _bpe(config: TokenizerConfig, texts: Iterable[str], symbols: list[str]) -> T
 def _unigram(config: TokenizerConfig, texts: Iterable[str], symbols: list[str]) -> Tokenizer:
     backend = _reversible(config, models.Unigram())
     size = _size(config, len(symbols) + len(_alphabet(backend, texts)))
-    normalize, split = backend.normalizer.normalize_str, backend.pre_tokenizer.pre_tokenize_str
-    pieces = learn_pieces(Counter(word for text in texts for word, _ in split(normalize(text))), size - len(symbols))
+    pieces = learn_pieces(_word_counts(backend, texts), size - len(symbols))
     backend.model = models.Unigram(
         [*((symbol, 0.0) for symbol in symbols), *pieces.items()], unk_id=symbols.index(UNKNOWN)
     )
     return backend
+
+
+def _word_counts(backend: Tokenizer, texts: Iterable[str]) -> Counter[str]:
+    """Count the words of texts, as a tokenizer of ``_reversible`` normalizes and splits them.
+
+    It begins a word at each single space, and puts a space before a text. So the parts between single spaces, most of
+    which occur often, are split as if they were texts.
+    """
+    parts: Counter[str] = Counter()
+    for text in texts:
+        between = text.split(" ")
+        parts.update(between if between == text.split() else [text])
+    words: Counter[str] = Counter()
+    for part, count in parts.items():
+        for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(part)):
+            words[word] += count
+    return words
 
 
 def _wordpiece(config: TokenizerConfig, texts: Iterable[str], symbols: list[str]) -> Tokenizer:

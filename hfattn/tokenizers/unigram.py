@@ -5,8 +5,8 @@ after each. A string that occurs only at the ends of words is never a candidate 
 encoded texts 20 to 25% longer, and its result varies from process to process.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -33,22 +33,23 @@ def learn_pieces(counts: Mapping[str, int], size: int) -> dict[str, float]:
         The natural logarithm of the probability of each piece, rounded to 6 decimals, most probable first.
     """
     words = sorted(counts)
-    occurrences: Counter[str] = Counter()
-    for word in words:
-        for start in range(len(word)):
-            for end in range(start + 1, min(start + LONGEST, len(word)) + 1):
-                occurrences[word[start:end]] += counts[word]
-    # A string that occurs only within one particular longer string is redundant.
-    inner = {part for piece, n in occurrences.items() for part in (piece[1:], piece[:-1]) if occurrences[part] == n}
-    characters = sorted(piece for piece in occurrences if len(piece) == 1)
-    longer = [piece for piece, n in occurrences.items() if len(piece) > 1 and n > 1 and piece not in inner]
-    longer.sort(key=lambda piece: (-occurrences[piece] * len(piece), piece))
-    pieces = np.array(characters + longer[: _CANDIDATES * size], dtype=object)
+    text, lengths = "".join(words), np.array([len(word) for word in words])
     frequencies = np.array([counts[word] for word in words], dtype=np.float64)
-    expected = np.array([occurrences[piece] * len(piece) for piece in pieces], dtype=np.float64)
-
-    ids = {piece: i for i, piece in enumerate(pieces)}
-    of_words, of_pieces = Lattices(words, ids), Lattices(list(pieces), ids, proper=True)
+    characters, *longer = strings = strings_by_length(words, frequencies)
+    candidates = sorted(
+        (-uses, text[start : start + each.length], start)
+        for each in longer
+        for uses, start in zip((each.length * each.counts)[each.kept], each.first[each.kept], strict=True)
+    )[: _CANDIDATES * size]
+    starts = np.array([*characters.first, *(start for _, _, start in candidates)])
+    pieces = np.array(
+        [*(text[start] for start in characters.first), *(piece for _, piece, _ in candidates)], dtype=object
+    )
+    expected = np.array([*characters.counts, *(-uses for uses, _, _ in candidates)])
+    sizes = np.array([len(piece) for piece in pieces])
+    at = list(pieces_at(strings, starts, sizes, len(text)))
+    of_words = Lattices(lengths, lattice_edges(np.cumsum(lengths) - lengths, lengths, at))
+    of_pieces = Lattices(sizes, lattice_edges(starts, sizes, at, proper=True))
     while True:
         for _ in range(_ITERATIONS):
             # Rare pieces keep a probability above 0, because another text may need them.
@@ -59,7 +60,7 @@ def learn_pieces(counts: Mapping[str, int], size: int) -> dict[str, float]:
             return {piece: score for score, piece in ranked}
         # Loss of log-likelihood if each occurrence of a piece is segmented into other pieces.
         loss = expected * (scores - of_pieces.log_likelihoods(scores))
-        loss[: len(characters)] = np.inf
+        loss[: len(characters.first)] = np.inf
         kept = np.zeros(len(pieces), dtype=bool)
         kept[np.argsort(-loss, kind="stable")[: max(size, int(_KEPT * len(pieces)))]] = True
         pieces, expected = pieces[kept], expected[kept]
@@ -71,6 +72,90 @@ def _log_shares(weights: np.ndarray) -> np.ndarray:
     return np.log(weights / weights.sum())
 
 
+@dataclass(frozen=True)
+class Strings:
+    """The distinct strings of one length within words; a place is an index of the joined words.
+
+    Attributes:
+        length: number of characters.
+        places: where such strings start, in ascending order (o,).
+        numbers: which string starts there (o,).
+        first: the first place of each string (s,).
+        counts: its number of occurrences (s,).
+        kept: whether it is a candidate: it occurs twice, and not only within one particular longer string (s,).
+    """
+
+    length: int
+    places: np.ndarray
+    numbers: np.ndarray
+    first: np.ndarray
+    counts: np.ndarray
+    kept: np.ndarray
+
+
+def strings_by_length(words: Sequence[str], frequencies: np.ndarray) -> list[Strings]:
+    """Return the strings of 1, 2, ... ``LONGEST`` characters within words.
+
+    Two strings are the same if they are so without their last character and have the same last character. A string that
+    begins with one that occurs once is left out: it occurs once too.
+    """
+    lengths = np.array([len(word) for word in words])
+    codes = np.frombuffer("".join(words).encode("utf-32-le"), dtype=np.uint32)
+    alphabet, letters = np.unique(codes, return_inverse=True)
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(letters))  # characters to the end of the word
+    frequencies = np.repeat(frequencies, lengths)
+    number_at = np.zeros(len(letters), dtype=np.int64)
+    places, found = np.arange(len(letters)), list[Strings]()
+    for length in range(1, LONGEST + 1):
+        keys = number_at[places] * len(alphabet) + letters[places + length - 1]
+        _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+        counts = np.bincount(numbers, frequencies[places])
+        strings = Strings(length, places, numbers, places[first], counts, counts > 1)
+        if found:
+            start, count = strings.first[strings.kept], counts[strings.kept]
+            for part in (number_at[start], number_at[start + 1]):
+                found[-1].kept[part[found[-1].counts[part] == count]] = False
+        found.append(strings)
+        number_at[places] = numbers
+        places = places[(left[places] > length) & strings.kept[numbers]]
+    return found
+
+
+def pieces_at(strings: Sequence[Strings], starts: np.ndarray, sizes: np.ndarray, letters: int) -> Iterator[np.ndarray]:
+    """Yield for each length which piece of that length starts at each place (letters,), or -1."""
+    for each in strings:
+        pieces = np.flatnonzero(sizes == each.length)
+        ids = np.full(len(each.first), -1, dtype=np.int32)
+        ids[each.numbers[np.searchsorted(each.places, starts[pieces])]] = pieces
+        at = np.full(letters, -1, dtype=np.int32)
+        at[each.places] = ids[each.numbers]
+        yield at
+
+
+def lattice_edges(
+    starts: np.ndarray, lengths: np.ndarray, pieces_at: Sequence[np.ndarray], proper: bool = False
+) -> np.ndarray:
+    """Return the edges of the lattices of words, as rows of word, start and end within it, and piece.
+
+    Args:
+        starts: the place of each word (w,).
+        lengths: its number of characters (w,).
+        pieces_at: for each length from 1, the piece of that length that starts at each place, or -1.
+        proper: leave out the segmentation of a word of two or more characters into a single piece.
+    """
+    found = []
+    for length, at in enumerate(pieces_at, 1):
+        number = np.maximum(lengths - length + 1, 0)  # of places in each word
+        word = np.repeat(np.arange(len(lengths)), number)
+        start = np.arange(len(word)) - np.repeat(np.cumsum(number) - number, number)
+        piece = at[starts[word] + start]
+        kept = piece >= 0
+        if proper and length > 1:
+            kept &= lengths[word] > length
+        found.append(np.stack([word, start, start + length, piece], axis=1)[kept])
+    return np.concatenate(found)
+
+
 class Lattices:
     """The lattices of all segmentations of words into pieces, for sums over the segmentations.
 
@@ -78,26 +163,15 @@ class Lattices:
     position to position.
 
     Args:
-        words: the words.
-        ids: index of each piece; every character is a piece.
-        proper: leave out the segmentation of a word of two or more characters into a single piece.
+        lengths: number of characters of each word (w,).
+        edges: the word, the start and end within it, and the piece of each edge (e, 4); every character is a piece.
     """
 
-    def __init__(self, words: Sequence[str], ids: Mapping[str, int], proper: bool = False) -> None:
-        lengths = np.array([len(word) for word in words])
+    def __init__(self, lengths: np.ndarray, edges: np.ndarray) -> None:
         self._last = np.cumsum(lengths + 1) - 1
         self._first = self._last - lengths
-        edges = np.fromiter(
-            (
-                (number, start, end, ids[word[start:end]])
-                for number, word in enumerate(words)
-                for end in range(1, len(word) + 1)
-                for start in range(max(0, end - LONGEST), end)
-                if word[start:end] in ids and not (proper and 1 < len(word) == end - start)
-            ),
-            dtype=np.dtype((np.int64, 4)),
-        )
-        self._word, start, self._end, self._piece = edges[np.argsort(edges[:, 2], kind="stable")].T
+        order = np.argsort(edges[:, 2] * len(lengths) + edges[:, 0], kind="stable")  # by end, then by word
+        self._word, start, self._end, self._piece = edges[order].T
         self._source, self._target = self._first[self._word] + start, self._first[self._word] + self._end
         self._group()
 
