@@ -248,6 +248,19 @@ def test_the_command_names_the_step_and_exits_with_code_1(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
+def test_a_run_that_ended_before_its_first_checkpoint_is_started_again_with_other_settings(tmp_path: Path) -> None:
+    """Its message asks for a lower learning rate, so the same command with that works; with and without --resume."""
+    config = tiny_config(tmp_path)
+    too_high = {"learning_rate": 1000, "weight_decay": 1000, "max_grad_norm": 0}
+    words = [word for name, value in too_high.items() for word in (f"--training.{name}", value)]
+    with pytest.raises(NonFiniteError, match="there is no checkpoint yet"):
+        train_here(RECIPE, config, *words)
+    with pytest.raises(NonFiniteError, match="there is no checkpoint yet"):
+        train_here(RECIPE, config, *words, "--resume")
+    assert train_here(RECIPE, config)["configuration"]["training"]["learning_rate"] == 1e-2
+    assert "learning_rate: 0.01" in (tmp_path / "run" / "checkpoints" / "recipe.yaml").read_text()
+
+
 # Killed and resumed
 
 
