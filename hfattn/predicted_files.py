@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice, tee
+from itertools import chain, islice, tee
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +21,7 @@ from .data.images import SUFFIXES, image_files
 from .data.rows import Row, Rows, decoded_lines, local_file, open_rows, read_lines
 from .errors import UserError
 from .files import read_json_object, writing
-from .predicting import IMAGE, Predictor, predictions
+from .predicting import CHOICES, IMAGE, Predictor, predictions
 
 FORMATS = (".jsonl", ".csv", ".parquet")
 GIVEN = "given_"  # starts the name of a column of the input that is also that of a prediction
@@ -33,7 +33,8 @@ class InputFile:
 
     Attributes:
         rows: the rows.
-        columns: columns of the file, in the order of ``Predictor.columns``.
+        columns: columns of the file, in the order of ``Predictor.columns``; the last of these, "choices", is one column
+            of lists or several.
         folder: where the path of an image begins; None for a dataset of the Hub, which must not name files of this
             machine.
     """
@@ -48,9 +49,11 @@ class InputFile:
         Raises:
             UserError: a column does not exist or holds no text.
         """
-        given = {
-            part: self.rows.value(row, column) for part, column in zip(predictor.columns, self.columns, strict=False)
-        }
+        values = [self.rows.value(row, column) for column in self.columns]
+        if predictor.columns[-1] == CHOICES and len(values) > len(predictor.columns):
+            first = len(predictor.columns) - 1
+            values[first:] = [values[first:]]
+        given = dict(zip(predictor.columns, values, strict=False))
         if isinstance(path := given.get(IMAGE), str):
             given[IMAGE] = None if self.folder is None else str(self.folder / path)
         # Words that are separated already, as taggers are trained on.
@@ -91,7 +94,8 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
     if first is None:
         raise UserError(f"{rows.name} is empty; give a file with at least one row.")
     if columns is not None:
-        if not predictor.required <= len(columns) <= len(predictor.columns):
+        most = sys.maxsize if predictor.columns[-1] == CHOICES else len(predictor.columns)
+        if not predictor.required <= len(columns) <= most:
             wanted = ",".join(predictor.columns[: max(predictor.required, len(columns))])
             raise UserError(f"columns names {len(columns)} columns; write those for {wanted}, as the file calls them.")
         return InputFile(rows, columns, folder)
@@ -122,14 +126,19 @@ def _trained_columns(predictor: Predictor) -> tuple[str, ...]:
     path = Path(predictor.name) / "results.json"
     results = read_json_object(path) if path.is_file() else {}
     data = results.get("configuration", {}).get("data", {})
-    names = {"text": ("text_column", "source_column", "words_column"), "pair": ("pair_column",)}
+    names = {
+        "text": ("text_column", "source_column", "words_column"),
+        "pair": ("pair_column",),
+        CHOICES: ("choice_columns",),
+    }
     if results.get("data", {}).get("form") == "prompt_completion":
         names["text"] = ("prompt_column",)
     found = (
         (data.get(name) for name in names.get(part, (f"{part}_column",)) if data.get(name))
         for part in predictor.columns
     )
-    return tuple(name for parts in found if (name := next(parts, None)))
+    columns = (next(parts, None) or [] for parts in found)
+    return tuple(chain.from_iterable([each] if isinstance(each, str) else each for each in columns))
 
 
 def predict_file(

@@ -1,4 +1,4 @@
-"""Predict with a trained model of any task: classes, numbers, tags, answers, choices, translations, continuations.
+"""Predict with a trained model of any task: classes, numbers, tags, answers, choices, translations, captions, texts.
 
 ``open_predictor`` loads a model, and ``predictions`` reads any number of inputs in batches of similar length. For the
 rows of files see ``predicted_files``.
@@ -37,7 +37,7 @@ from .evaluation import (
     text_logits,
 )
 from .generation import encode_prompts, encode_sources, evaluation_mode, search_arguments
-from .loading import load_any_model, max_positions
+from .loading import ModelLocation, load_any_model, load_image_processor, max_positions, reads_images
 from .metrics import label_probabilities
 from .tokenizers import uncovered_characters
 from .training.arguments import trains_on_cuda
@@ -47,6 +47,7 @@ Fields = Mapping[str, Any]
 Predict = Callable[[Sequence[Fields]], list[dict[str, Any]]]
 
 IMAGE = "image"  # name of the part of an input that is an image
+CHOICES = "choices"  # name of the part of an input that is a list of texts
 
 _AHEAD = 64  # batches that are sorted by length together
 _MASKED = 5  # most probable tokens in the place of a mask
@@ -58,7 +59,7 @@ class PredictOptions:
 
     Attributes:
         abstain: whether a classifier gives no class below the threshold that is stored with it; None: if one is.
-        hypotheses: number of translations of each text, the best first.
+        hypotheses: number of translations of each text, or of captions of each image, the best first.
         num_beams: number of beams of a model that generates; None selects the default of the model.
         max_new_tokens: longest generated text, in tokens; None selects the default of the model.
         engine: what runs a translator, "torch" or "ctranslate2" (see ``hfattn.engine``).
@@ -136,9 +137,9 @@ class Predictor:
                 found[name] = _image(value, place)
                 continue
             several = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 1
-            texts: Any = value if name == "choices" and several else [value]
+            texts: Any = value if name == CHOICES and several else [value]
             if not all(isinstance(text, str) for text in texts):
-                wanted = "a list of texts" if name == "choices" else "a text"
+                wanted = "a list of texts" if name == CHOICES else "a text"
                 said = f"holds {value!r} as {name}" if name in given else f"has no {name}"
                 raise UserError(f"{place} {said}; {self.name} reads {names}, so write {wanted} there.")
             if self.tokenizer is not None and (unknown := uncovered_characters(self.tokenizer, "".join(texts))):
@@ -175,6 +176,10 @@ def _predictor(name: str, options: PredictOptions) -> Predictor:
     if trains_on_cuda():
         model.to("cuda")
     kind = type(model).__name__
+    if translates and reads_images(model):
+        options.refuse_except(name, "hypotheses", "num_beams", "max_new_tokens")
+        processor = load_image_processor(ModelLocation(name=name))
+        return Predictor(name, (IMAGE,), 1, partial(_caption, model, tokenizer, processor, options))
     if translates:
         options.refuse_except(name, "hypotheses", "num_beams", "max_new_tokens")
         translate = partial(_translate, model, tokenizer, target_tokenizer or tokenizer, options)
@@ -189,7 +194,7 @@ def _predictor(name: str, options: PredictOptions) -> Predictor:
     if "SequenceClassification" in kind:
         if model.config.id2label == {0: "score"}:  # of the recipe multiple_choice
             options.refuse_except(name)
-            return Predictor(name, ("context", "choices"), 2, partial(_choose, model, tokenizer), tokenizer)
+            return Predictor(name, ("context", CHOICES), 2, partial(_choose, model, tokenizer), tokenizer)
         options.refuse_except(name, "abstain")
         if is_regression(model):
             options.refuse_except(name)
@@ -327,13 +332,13 @@ def _numbers(
 def _choose(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Sequence[Fields]
 ) -> list[dict[str, Any]]:
-    pairs = [(each["context"], choice) for each in inputs for choice in each["choices"]]
+    pairs = [(each["context"], choice) for each in inputs for choice in each[CHOICES]]
     logits = iter(text_logits(model, tokenizer, unlabeled(pairs), len(pairs))[:, 0].tolist())
     found = []
     for each in inputs:
-        scores = torch.tensor([next(logits) for _ in each["choices"]]).softmax(0)
+        scores = torch.tensor([next(logits) for _ in each[CHOICES]]).softmax(0)
         best = int(scores.argmax())
-        found.append({"choice": best, "answer": each["choices"][best], "probabilities": scores.tolist()})
+        found.append({"choice": best, "answer": each[CHOICES][best], "probabilities": scores.tolist()})
     return found
 
 
@@ -428,11 +433,31 @@ def _translate(
 ) -> list[dict[str, Any]]:
     texts = [each["text"] for each in inputs]
     encoded = encode_sources(model, tokenizer, texts)
+    return _ranked(_written(model, target_tokenizer, options, encoded))
+
+
+def _caption(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    processor: BaseImageProcessor,
+    options: PredictOptions,
+    inputs: Sequence[Fields],
+) -> list[dict[str, Any]]:
+    pixel_values = processed([each[IMAGE] for each in inputs], processor).to(model.device)
+    return _ranked(_written(model, tokenizer, options, {"pixel_values": pixel_values}), "caption")
+
+
+def _written(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    options: PredictOptions,
+    encoded: Mapping[str, torch.Tensor],
+) -> list[list[tuple[str, float]]]:
+    """Return the texts that an encoder-decoder writes for each input, with their scores, the best first."""
     ids = _generated(model, encoded, options)
     scores = sequence_scores(model, encoded, ids)
-    written = target_tokenizer.batch_decode(ids, skip_special_tokens=True)
-    best = list(zip(written, scores.tolist(), strict=True))
-    return _ranked([best[i : i + options.hypotheses] for i in range(0, len(best), options.hypotheses)])
+    best = list(zip(tokenizer.batch_decode(ids, skip_special_tokens=True), scores.tolist(), strict=True))
+    return [best[i : i + options.hypotheses] for i in range(0, len(best), options.hypotheses)]
 
 
 def _translate_by_engine(
@@ -442,9 +467,9 @@ def _translate_by_engine(
     return _ranked(engine.translate(texts, options.num_beams, options.max_new_tokens, options.hypotheses))
 
 
-def _ranked(found: Sequence[Sequence[tuple[str, float]]]) -> list[dict[str, Any]]:
-    """Return the predictions of translators: for each text its translations with their scores, the best first."""
-    groups = [[{"translation": text, "score": score} for text, score in group] for group in found]
+def _ranked(found: Sequence[Sequence[tuple[str, float]]], name: str = "translation") -> list[dict[str, Any]]:
+    """Return the predictions of models that write: for each input its texts with their scores, the best first."""
+    groups = [[{name: text, "score": score} for text, score in group] for group in found]
     return [group[0] if len(group) == 1 else {**group[0], "hypotheses": group} for group in groups]
 
 
@@ -454,14 +479,14 @@ def sequence_scores(model: PreTrainedModel, source: Mapping[str, torch.Tensor], 
 
     Args:
         model: an encoder-decoder in evaluation mode.
-        source: ``input_ids`` and ``attention_mask`` (B, S).
+        source: ``input_ids`` and ``attention_mask`` (B, S), or ``pixel_values`` (B, channels, height, width).
         ids: (B n, T) n targets for each source, which begin with the start token; what follows the first end token
             does not count.
 
     Returns:
         (B n,), in float32.
     """
-    count = len(ids) // len(source["input_ids"])
+    count = len(ids) // len(next(iter(source.values())))
     repeated = {name: tensor.repeat_interleave(count, dim=0) for name, tensor in source.items()}
     logits = model(**repeated, decoder_input_ids=ids[:, :-1]).logits.float()
     targets = ids[:, 1:]

@@ -4,16 +4,19 @@ import csv
 import dataclasses
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
 from commands import written
 from filelock import FileLock
+from PIL import Image
 from test_pipeline import TOKENIZER, make
-from tiny_models import TEXTS, tiny_model
+from tiny_models import TEXTS, tiny_captioner, tiny_model
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
@@ -27,8 +30,8 @@ from typer.testing import CliRunner
 import hfattn
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.errors import UserError
-from hfattn.loading import load_translation_model, save_translator
-from hfattn.pipelines import translations
+from hfattn.loading import load_captioner, load_translation_model, save_translator
+from hfattn.pipelines import captions, translations
 from hfattn.predicted_files import open_inputs
 from hfattn.predicting import IMAGE, Predictor
 from hfattn_cli import app
@@ -104,6 +107,43 @@ def test_choices(folders: Path) -> None:
         ]
         assert answer["probabilities"] == pytest.approx(torch.tensor(logits).softmax(0).tolist(), abs=1e-5)
         assert answer["answer"] == given["choices"][answer["choice"]] == given["choices"][logits.index(max(logits))]
+
+
+def test_the_choices_of_a_file_are_lists_or_columns(folders: Path, tmp_path: Path) -> None:
+    (expected,) = hfattn.predict(folders / "choices", [{"context": TEXTS[0], "choices": TEXTS[1:4]}])
+    lists = written(tmp_path / "lists.jsonl", [{"context": TEXTS[0], "choices": TEXTS[1:4]}])
+    columns = written(tmp_path / "columns.jsonl", [{"context": TEXTS[0], **dict(zip("abc", TEXTS[1:4], strict=True))}])
+    found = [
+        json.loads(run_predict(folders / "choices", lists)),
+        json.loads(run_predict(folders / "choices", columns, "--columns", "context,a,b,c")),
+    ]
+    trained = shutil.copytree(folders / "choices", tmp_path / "trained")
+    data = {"context_column": "context", "choice_columns": ["a", "b", "c"]}
+    (trained / "results.json").write_text(json.dumps({"configuration": {"data": data}}))
+    found.append(json.loads(run_predict(trained, columns)))
+    for each in found:
+        assert {name: each[name] for name in expected} == expected
+
+
+def test_captions_are_those_of_the_pipeline(tmp_path: Path) -> None:
+    model = tiny_captioner(tmp_path / "captioner")
+    (tmp_path / "images").mkdir()
+    paths = [tmp_path / "images" / f"{i}.png" for i in range(3)]
+    for i, path in enumerate(paths):
+        pixels = np.random.default_rng(i).integers(0, 255, (20 + i, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+    captioner, tokenizer, processor = load_captioner(str(model))
+    expected = captions(captioner, tokenizer, processor, [Image.open(path) for path in paths], num_beams=2)
+    printed = run_predict(model, tmp_path / "images", "--num-beams", 2, "--hypotheses", 2)
+    for line, path, best in zip(printed.splitlines(), paths, expected, strict=True):
+        found = json.loads(line)
+        assert found["image"] == str(path)
+        assert found["caption"] == best["caption_text"]
+        assert found["score"] == pytest.approx(best["score"], abs=1e-4)
+        assert found["hypotheses"][0] == {"caption": found["caption"], "score": found["score"]}
+        assert len(found["hypotheses"]) == 2
+    refused = run_predict(model, tmp_path / "images", "--abstain", code=2)
+    assert "its options are hypotheses and num_beams and max_new_tokens" in refused
 
 
 @torch.no_grad()
