@@ -278,8 +278,8 @@ def predict(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Table (as data.dataset of a recipe), text file with a text on each line (.txt), or - for such lines "
-            "from the standard input.",
+            help="Table (as data.dataset of a recipe), text file with a text on each line (.txt), - for such lines "
+            "from the standard input, or an image or a folder of images.",
         ),
     ],
     output: Annotated[
@@ -289,7 +289,7 @@ def predict(
     columns: Columns = None,
     abstain: Abstain = None,
     hypotheses: Annotated[
-        int, typer.Option(min=1, help="Give this many translations of each text, the best first.")
+        int, typer.Option(min=1, help="Give this many translations of each text, or captions of each image.")
     ] = 1,
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
