@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from .errors import UserError
 
 LARGEST_JSON = 2**26  # bytes; lists without values take twenty times as much memory
-_NOT_UTF8 = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
+_NOT_UTF8 = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which JSON can contain, is not a character
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, quota exceeded, file too large
 
 

@@ -5,7 +5,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, islice, tee
 from pathlib import Path
@@ -93,6 +93,8 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
     first = next(iter(rows), None)
     if first is None:
         raise UserError(f"{rows.name} is empty; give a file with at least one row.")
+    if isinstance(columns, str):
+        raise UserError("columns is one text; give a list of names.")
     if columns is not None:
         most = sys.maxsize if predictor.columns[-1] == CHOICES else len(predictor.columns)
         if not predictor.required <= len(columns) <= most:
@@ -163,14 +165,20 @@ def predict_file(
         UserError: the file exists or cannot be resumed, another process writes it, it would have no rows, or a row
             cannot be read.
     """
-    check_new_file(output, resume)
     with _locked(output):
+        _check_new_file(output, resume)
         return _predict_file(predictor, inputs, output, batch_size)
 
 
 @contextmanager
 def _locked(output: Path) -> Iterator[None]:
-    """Keep other processes from writing a file of predictions."""
+    """Keep other processes from writing a file of predictions.
+
+    Raises:
+        UserError: another process writes it, or its folder does not exist.
+    """
+    if not output.parent.is_dir():
+        raise UserError(f"The folder {output.parent} does not exist; create it first.")
     path = output.with_name(f".{output.name}.lock")
     try:
         lock = FileLock(path, timeout=0).acquire()
@@ -180,7 +188,8 @@ def _locked(output: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # on Windows, a file that is open cannot be removed
+                path.unlink()
 
 
 def _predict_file(predictor: Predictor, inputs: InputFile, output: Path, batch_size: int) -> int:
@@ -264,13 +273,16 @@ def check_new_file(output: Path, resume: bool = False) -> None:
     """Check before any work that a file of predictions can be written.
 
     Raises:
-        UserError: its format is unknown, it exists, its folder does not exist, or it is that of an interrupted call,
-            which is not to be resumed.
+        UserError: its format is unknown, it exists, its folder does not exist, another process writes it, or it is that
+            of an interrupted call, which is not to be resumed.
     """
+    with _locked(output):
+        _check_new_file(output, resume)
+
+
+def _check_new_file(output: Path, resume: bool) -> None:
     if output.suffix not in FORMATS:
         raise UserError(f"Cannot write {output.name}: end the name with {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
-    if not output.parent.is_dir():
-        raise UserError(f"The folder {output.parent} does not exist; create it first.")
     if output.exists():
         raise UserError(f"{output} exists already; choose a new file.")
     if _part(output).exists() and not resume:

@@ -139,7 +139,7 @@ class Predictor:
             several = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 1
             texts: Any = value if name == CHOICES and several else [value]
             if not all(isinstance(text, str) for text in texts):
-                wanted = "a list of texts" if name == CHOICES else "a text"
+                wanted = "texts" if name == CHOICES else "a text"
                 said = f"holds {value!r} as {name}" if name in given else f"has no {name}"
                 raise UserError(f"{place} {said}; {self.name} reads {names}, so write {wanted} there.")
             if self.tokenizer is not None and (unknown := uncovered_characters(self.tokenizer, "".join(texts))):

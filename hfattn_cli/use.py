@@ -45,7 +45,7 @@ def generate(
     model: Model,
     prompt: Annotated[str, typer.Option(help="Text to continue.")],
     temperature: Annotated[
-        float, typer.Option(min=0.0, max=100.0, help="Sampling temperature; 0 always takes the most probable token.")
+        float, typer.Option(min=0.0, help="Sampling temperature; 0 always takes the most probable token.")
     ] = 0.8,
     top_k: Annotated[int, typer.Option(min=0, help="Sample from the k most probable tokens; 0: from all.")] = 0,
     top_p: Annotated[

@@ -393,9 +393,13 @@ def test_an_interrupted_file_is_continued(folders: Path, table: Path, tmp_path: 
 
 def test_two_commands_do_not_write_one_file(folders: Path, table: Path, tmp_path: Path) -> None:
     output = tmp_path / "labeled.jsonl"
+    part = tmp_path / "labeled.jsonl.part"
+    part.touch()
     with FileLock(tmp_path / ".labeled.jsonl.lock"):
-        refused = run_predict(folders / "classifier", table, "--output", output, code=2)
-    assert "labeled.jsonl; wait until it ends, or choose another file." in refused
+        for words in ([], ["--resume"]):
+            refused = run_predict(folders / "classifier", table, "--output", output, *words, code=2)
+            assert "labeled.jsonl; wait until it ends, or choose another file." in refused
+    part.unlink()
     run_predict(folders / "classifier", table, "--output", output)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["labeled.jsonl", table.name]
 
@@ -431,6 +435,10 @@ def test_lines_columns_and_a_single_column(folders: Path, tmp_path: Path) -> Non
         model, tickets, "--columns", "title", code=2
     )
     assert "columns names 3 columns" in run_predict(model, tickets, "--columns", "a,b,c", code=2)
+    halves = tmp_path / "halves.jsonl"
+    halves.write_text('{"text": "good \\ud83d", "user": "\\ud83d\\ude00\\ude00"}\n')
+    row = json.loads(run_predict(model, halves))
+    assert (row["text"], row["user"]) == ("good \ufffd", "😀\ufffd")
     alone = tmp_path / "alone.tsv"
     alone.write_text("message\nMy card is lost.\n")
     assert json.loads(run_predict(model, alone))["message"] == "My card is lost."
@@ -444,18 +452,15 @@ def test_lines_columns_and_a_single_column(folders: Path, tmp_path: Path) -> Non
         (["reviews.jsonl", "-o", "a.xlsx"], "Cannot write a.xlsx: end the name with .jsonl, .csv or .parquet"),
         (["reviews.jsonl", "-o", "no/a.csv"], "The folder no does not exist; create it first"),
         (["reviews.jsonl", "-o", "reviews.jsonl"], "reviews.jsonl exists already; choose a new file"),
-        (
-            ["halves.jsonl"],
-            "Line 2 of halves.jsonl has half of a surrogate pair (\\ud800 to \\udfff), which is",
-        ),
-        (["deep.jsonl"], "Line 1 of deep.jsonl is nested too deeply; write texts and numbers."),
+        (["deep.jsonl"], "Line 1 of deep.jsonl cannot be read: maximum recursion depth exceeded"),
+        (["long.jsonl"], "Line 1 of long.jsonl cannot be read: Exceeds the limit (4300 digits)"),
         (["reviews.jsonl", "--resume"], "--resume continues a file; give it with --output"),
     ],
 )
 def test_bad_files(folders: Path, table: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str) -> None:
     monkeypatch.chdir(table.parent)
     Path("empty.tsv").write_text("text\n")
-    Path("halves.jsonl").write_text('{"text": "\\ud83d\\ude00"}\n{"text": "good \\ud83d"}\n')
+    Path("long.jsonl").write_text(f'{{"text": "good", "id": {"1" * 5000}}}\n')
     Path("deep.jsonl").write_text(f'{{"text": {"[" * 100_000}{"]" * 100_000}}}\n')
     before = sorted(Path().iterdir())
     assert message in run_predict(folders / "classifier", *words, code=2)

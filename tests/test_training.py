@@ -248,17 +248,25 @@ def test_the_command_names_the_step_and_exits_with_code_1(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
-def test_a_run_that_ended_before_its_first_checkpoint_is_started_again_with_other_settings(tmp_path: Path) -> None:
-    """Its message asks for a lower learning rate, so the same command with that works; with and without --resume."""
-    config = tiny_config(tmp_path)
+def test_a_run_that_ended_before_it_trained_is_started_again_with_other_settings(tmp_path: Path) -> None:
+    """Its message asks for a lower learning rate, so the same command with that works."""
+    config, run = tiny_config(tmp_path, training={"report_to": ["tensorboard"]}), tmp_path / "run"
     too_high = {"learning_rate": 1000, "weight_decay": 1000, "max_grad_norm": 0}
     words = [word for name, value in too_high.items() for word in (f"--training.{name}", value)]
     with pytest.raises(NonFiniteError, match="there is no checkpoint yet"):
         train_here(RECIPE, config, *words)
-    with pytest.raises(NonFiniteError, match="there is no checkpoint yet"):
-        train_here(RECIPE, config, *words, "--resume")
+    before = list((run / "logs").rglob("events.*"))
+    for other in ("features.safetensors", "checkpoints/features", "checkpoints/checkpoint-5"):
+        (run / other).mkdir()
+        with pytest.raises(UserError, match="is not empty; continue its run with --resume"):
+            train_here(RECIPE, config)
+        (run / other).rmdir()
+    with pytest.raises(UserError, match=r"was started with training\.learning_rate 1000"):
+        train_here(RECIPE, config, "--resume")
     assert train_here(RECIPE, config)["configuration"]["training"]["learning_rate"] == 1e-2
-    assert "learning_rate: 0.01" in (tmp_path / "run" / "checkpoints" / "recipe.yaml").read_text()
+    assert "learning_rate: 0.01" in (run / "checkpoints" / "recipe.yaml").read_text()
+    assert before
+    assert not any(path.exists() for path in before)
 
 
 # Killed and resumed
@@ -275,19 +283,42 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_passed_over(tmp_path: P
     assert last_complete_checkpoint(tmp_path / "nothing") is None
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"])
-@pytest.mark.parametrize("share", [0, 0.5, 1])
-def test_a_run_continues_from_the_checkpoint_before_a_damaged_one(tmp_path: Path, file: str, share: float) -> None:
+def test_a_run_continues_from_the_checkpoint_before_a_damaged_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A file that was cut by a full disk, or that has its length and only zeros after a loss of power."""
-    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
-    trainer = make_trainer(ReliableTrainer, make_model(), tmp_path, Windows(IDS, T), **options)
-    trainer.train()
-    path = tmp_path / "checkpoint-4" / file
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(share * len(whole))] if share < 1 else bytes(len(whole)))
-    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
-    path.write_bytes(whole)
-    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
+    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 2}
+
+    def train_to(steps: int) -> Any:
+        trainer = make_trainer(ReliableTrainer, make_model(), tmp_path, Windows(IDS, T), max_steps=steps, **options)
+        trainer.train_or_resume(resume=True)
+        return trainer
+
+    train_to(4)
+    for file in ("model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"):
+        path = tmp_path / "checkpoint-4" / file
+        whole = path.read_bytes()
+        for damaged in (b"", whole[: len(whole) // 2], whole[:-1], bytes(len(whole))):
+            path.write_bytes(damaged)
+            assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
+        path.write_bytes(whole)
+        assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
+
+    (tmp_path / "checkpoint-4" / "optimizer.pt").write_bytes(b"")
+    (tmp_path / "checkpoint-4").rename(tmp_path / "checkpoint-100")
+    capsys.readouterr()
+    again = train_to(6)
+    printed = capsys.readouterr()
+    assert f"Resuming from {tmp_path}/checkpoint-2:" in printed.out
+    assert printed.err.startswith(f"{tmp_path}/checkpoint-100 is damaged; it is kept as damaged-checkpoint-100.\n")
+    assert sorted(path.name for path in tmp_path.glob("*checkpoint*")) == [
+        "checkpoint-4",
+        "checkpoint-6",
+        "damaged-checkpoint-100",
+    ]
+    whole_run = make_trainer(ReliableTrainer, make_model(), tmp_path / "whole", Windows(IDS, T), max_steps=6, **options)
+    whole_run.train()
+    torch.testing.assert_close(again.model.state_dict(), whole_run.model.state_dict(), atol=0, rtol=0)
 
 
 @pytest.mark.parametrize(

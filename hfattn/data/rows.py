@@ -21,7 +21,6 @@ from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError
 
 from ..errors import UserError
-from ..files import is_not_utf8
 from ..hub_access import hub_errors, local_path, not_found
 
 if TYPE_CHECKING:
@@ -279,19 +278,20 @@ def _json_rows(path: Path) -> Iterator[Row]:
                 f"Line {number} of {path.name} is not JSON ({error.msg} at character {error.pos + 1}); write one "
                 "object on each line."
             ) from None
-        except RecursionError:
-            raise UserError(f"Line {number} of {path.name} is nested too deeply; write texts and numbers.") from None
+        except (RecursionError, ValueError) as error:  # too deep, or a number with more digits than Python converts
+            raise UserError(f"Line {number} of {path.name} cannot be read: {error}; correct it.") from None
         if not isinstance(values, dict):
             raise UserError(
                 f"Line {number} of {path.name} is not a JSON object; write one on each line, such as "
                 '{"column": "value"}.'
             )
-        if _SURROGATE.search(line) and is_not_utf8(json.dumps(values, ensure_ascii=False)):
-            raise UserError(
-                f"Line {number} of {path.name} has half of a surrogate pair (\\ud800 to \\udfff), which is not a "
-                "character; remove it."
-            )
-        yield Row(number, values)
+        yield Row(number, _with_characters(values) if _SURROGATE.search(line) else values)
+
+
+def _with_characters(values: dict[str, Any]) -> dict[str, Any]:
+    """Replace each half of a surrogate pair, which is not a character, by U+FFFD, as decoders of UTF-16 do."""
+    text = json.dumps(values, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    return json.loads(text.decode("utf-16", "replace"))
 
 
 def _table_rows(path: Path) -> Rows:

@@ -232,14 +232,20 @@ def _word_counts(backend: Tokenizer, texts: Iterable[str]) -> Counter[str]:
     It begins a word at each single space, and puts a space before a text. So the parts between single spaces, most of
     which occur often, are split as if they were texts.
     """
-    parts: Counter[str] = Counter()
+    words, parts = Counter[str](), Counter[str]()
+
+    def add(text: str, count: int) -> None:
+        for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text)):
+            words[word] += count
+
     for text in texts:
         between = text.split(" ")
-        parts.update(between if between == text.split() else [text])
-    words: Counter[str] = Counter()
+        if between == text.split():
+            parts.update(between)
+        else:  # other white space
+            add(text, 1)
     for part, count in parts.items():
-        for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(part)):
-            words[word] += count
+        add(part, count)
     return words
 
 

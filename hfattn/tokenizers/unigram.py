@@ -33,23 +33,9 @@ def learn_pieces(counts: Mapping[str, int], size: int) -> dict[str, float]:
         The natural logarithm of the probability of each piece, rounded to 6 decimals, most probable first.
     """
     words = sorted(counts)
-    text, lengths = "".join(words), np.array([len(word) for word in words])
     frequencies = np.array([counts[word] for word in words], dtype=np.float64)
-    characters, *longer = strings = strings_by_length(words, frequencies)
-    candidates = sorted(
-        (-uses, text[start : start + each.length], start)
-        for each in longer
-        for uses, start in zip((each.length * each.counts)[each.kept], each.first[each.kept], strict=True)
-    )[: _CANDIDATES * size]
-    starts = np.array([*characters.first, *(start for _, _, start in candidates)])
-    pieces = np.array(
-        [*(text[start] for start in characters.first), *(piece for _, piece, _ in candidates)], dtype=object
-    )
-    expected = np.array([*characters.counts, *(-uses for uses, _, _ in candidates)])
-    sizes = np.array([len(piece) for piece in pieces])
-    at = list(pieces_at(strings, starts, sizes, len(text)))
-    of_words = Lattices(lengths, lattice_edges(np.cumsum(lengths) - lengths, lengths, at))
-    of_pieces = Lattices(sizes, lattice_edges(starts, sizes, at, proper=True))
+    pieces, expected, of_words, of_pieces = _candidates(words, frequencies, _CANDIDATES * size)
+    characters = len(set("".join(words)))
     while True:
         for _ in range(_ITERATIONS):
             # Rare pieces keep a probability above 0, because another text may need them.
@@ -60,7 +46,7 @@ def learn_pieces(counts: Mapping[str, int], size: int) -> dict[str, float]:
             return {piece: score for score, piece in ranked}
         # Loss of log-likelihood if each occurrence of a piece is segmented into other pieces.
         loss = expected * (scores - of_pieces.log_likelihoods(scores))
-        loss[: len(characters.first)] = np.inf
+        loss[:characters] = np.inf
         kept = np.zeros(len(pieces), dtype=bool)
         kept[np.argsort(-loss, kind="stable")[: max(size, int(_KEPT * len(pieces)))]] = True
         pieces, expected = pieces[kept], expected[kept]
@@ -68,11 +54,41 @@ def learn_pieces(counts: Mapping[str, int], size: int) -> dict[str, float]:
         of_pieces.keep(kept, words=kept)
 
 
+def _candidates(
+    words: Sequence[str], frequencies: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray, "Lattices", "Lattices"]:
+    """Return the first pieces: all characters, by their code points, and the longer strings that cover most.
+
+    Args:
+        words: the words.
+        frequencies: the number of occurrences of each (w,).
+        most: number of longer strings.
+
+    Returns:
+        The pieces, the characters that each covers, and the lattices of the words and of the pieces.
+    """
+    text, lengths = "".join(words), np.array([len(word) for word in words])
+    strings = strings_by_length(words, frequencies)
+    characters = strings[0]
+    longer = sorted(
+        (-covered, text[start : start + each.length], start)
+        for each in strings[1:]
+        for covered, start in zip((each.length * each.counts)[each.kept], each.first[each.kept], strict=True)
+    )[:most]
+    starts = np.array([*characters.first, *(start for _, _, start in longer)])
+    pieces = np.array([*(text[start] for start in characters.first), *(piece for _, piece, _ in longer)], dtype=object)
+    covered = np.array([*characters.counts, *(-covered for covered, _, _ in longer)])
+    sizes = np.array([len(piece) for piece in pieces])
+    at = list(pieces_at(strings, starts, sizes, len(text)))
+    of_words = Lattices(lengths, lattice_edges(np.cumsum(lengths) - lengths, lengths, at))
+    return pieces, covered, of_words, Lattices(sizes, lattice_edges(starts, sizes, at, proper=True))
+
+
 def _log_shares(weights: np.ndarray) -> np.ndarray:
     return np.log(weights / weights.sum())
 
 
-@dataclass(frozen=True)
+@dataclass
 class Strings:
     """The distinct strings of one length within words; a place is an index of the joined words.
 
@@ -82,7 +98,7 @@ class Strings:
         numbers: which string starts there (o,).
         first: the first place of each string (s,).
         counts: its number of occurrences (s,).
-        kept: whether it is a candidate: it occurs twice, and not only within one particular longer string (s,).
+        kept: whether it is a candidate: it occurs at least twice, and not only within one longer string (s,).
     """
 
     length: int
@@ -100,7 +116,7 @@ def strings_by_length(words: Sequence[str], frequencies: np.ndarray) -> list[Str
     begins with one that occurs once is left out: it occurs once too.
     """
     lengths = np.array([len(word) for word in words])
-    codes = np.frombuffer("".join(words).encode("utf-32-le"), dtype=np.uint32)
+    codes = np.frombuffer("".join(words).encode("utf-32-le"), dtype="<u4")
     alphabet, letters = np.unique(codes, return_inverse=True)
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(letters))  # characters to the end of the word
     frequencies = np.repeat(frequencies, lengths)
@@ -111,7 +127,7 @@ def strings_by_length(words: Sequence[str], frequencies: np.ndarray) -> list[Str
         _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
         counts = np.bincount(numbers, frequencies[places])
         strings = Strings(length, places, numbers, places[first], counts, counts > 1)
-        if found:
+        if found:  # a string that occurs as often as a longer one occurs only within it
             start, count = strings.first[strings.kept], counts[strings.kept]
             for part in (number_at[start], number_at[start + 1]):
                 found[-1].kept[part[found[-1].counts[part] == count]] = False
@@ -133,22 +149,22 @@ def pieces_at(strings: Sequence[Strings], starts: np.ndarray, sizes: np.ndarray,
 
 
 def lattice_edges(
-    starts: np.ndarray, lengths: np.ndarray, pieces_at: Sequence[np.ndarray], proper: bool = False
+    starts: np.ndarray, lengths: np.ndarray, at: Sequence[np.ndarray], proper: bool = False
 ) -> np.ndarray:
     """Return the edges of the lattices of words, as rows of word, start and end within it, and piece.
 
     Args:
         starts: the place of each word (w,).
         lengths: its number of characters (w,).
-        pieces_at: for each length from 1, the piece of that length that starts at each place, or -1.
+        at: for each length from 1, the piece of that length that starts at each place, or -1.
         proper: leave out the segmentation of a word of two or more characters into a single piece.
     """
     found = []
-    for length, at in enumerate(pieces_at, 1):
+    for length, pieces in enumerate(at, 1):
         number = np.maximum(lengths - length + 1, 0)  # of places in each word
         word = np.repeat(np.arange(len(lengths)), number)
         start = np.arange(len(word)) - np.repeat(np.cumsum(number) - number, number)
-        piece = at[starts[word] + start]
+        piece = pieces[starts[word] + start]
         kept = piece >= 0
         if proper and length > 1:
             kept &= lengths[word] > length

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -108,16 +109,16 @@ class RecipeCommand:
 
     @property
     def _ended_early(self) -> bool:
-        """Whether the folder is that of a run that ended before its first checkpoint, so that nothing can be lost."""
-        kept = (self.run / "model.safetensors", *self.run.glob("checkpoints/checkpoint-*"))
-        return (self.run / STARTED).exists() and not any(path.exists() for path in kept)
+        """Whether the folder has nothing but what a run writes before it trains, so that nothing can be lost."""
+        written = {path.relative_to(self.run) for path in (*self.run.iterdir(), *self.run.glob("checkpoints/*"))}
+        return STARTED in written and written <= {STARTED.parent, STARTED, LOCK, Path("logs"), Path(FILE)}
 
     def check_run(self) -> None:
         """Make sure that the run may write to its folder.
 
         Raises:
-            UserError: the folder holds a finished run, or files other than a run to resume or one that ended before its
-                first checkpoint, or another process trains there, or the settings are not those of the given search.
+            UserError: the folder holds a finished run, or files other than a run to resume or one that ended before it
+                trained, or another process trains there, or the settings are not those of the given search.
         """
         _ = self.chosen_settings
         if not self._writes or not self.run.exists():
@@ -130,8 +131,8 @@ class RecipeCommand:
             if "unfinished" in read_json_object(self.run / "results.json"):
                 raise UserError(f"The training in {self.run} has ended, but not its files; run hfattn card {self.run}.")
             raise UserError(f"{self.run} already holds a finished run; choose another folder with --output_dir.")
-        if any(self.run.iterdir()) and not self._ended_early:
-            if not self.resume:
+        if any(self.run.iterdir()):
+            if not self.resume and not self._ended_early:
                 raise UserError(
                     f"{self.run} is not empty; continue its run with --resume, or choose another with --output_dir."
                 )
@@ -152,7 +153,7 @@ class RecipeCommand:
         set_seed(arguments.seed)
 
     def claim_run(self, config: Any, **facts: Any) -> None:
-        """Lock the run folder and record the configuration, or check that a run with checkpoints has the recorded one.
+        """Lock the run folder and record the configuration, or check that a resumed run has the recorded one.
 
         Args:
             config: the recipe's configuration.
@@ -168,12 +169,15 @@ class RecipeCommand:
         self._claim_lock()
         now = {**dataclasses.asdict(config), "run": facts}
         path = self.run / STARTED
-        early = self._ended_early
-        if (self.run / "results.json").exists() or (path.exists() and not self.resume and not early):
+        again = path.exists() and not self.resume and self._ended_early
+        if (self.run / "results.json").exists() or (path.exists() and not self.resume and not again):
             raise UserError(
                 f"Another process has trained in {self.run} in the meantime; choose another folder with --output_dir."
             )
-        if path.exists() and not early:
+        if again:
+            shutil.rmtree(self.run / "logs", ignore_errors=True)
+            (self.run / FILE).unlink(missing_ok=True)
+        elif path.exists():
             started = read_yaml(path)
             if not isinstance(started, dict):
                 raise UserError(f"{path} is damaged; choose another folder with --output_dir.")

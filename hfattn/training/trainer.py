@@ -65,27 +65,40 @@ def complete_checkpoints(directory: str | Path) -> list[Path]:
     """Return the complete checkpoints in a folder, the latest last.
 
     ``trainer_state.json`` is written last. If it is missing or truncated, the process was killed while it saved the
-    checkpoint. If another file is truncated, the disk was full, or the machine lost power. The run then continues from
-    the previous checkpoint.
+    checkpoint. If weights or states are truncated, the disk was full, or the machine lost power.
     """
+    return [path for path in _checkpoints(directory) if _is_complete(path)]
+
+
+def _checkpoints(directory: str | Path) -> list[Path]:
     numbered = []
     for path in Path(directory).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         if match := re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", path.name):
             numbered.append((int(match[1]), path))
-    return [path for _, path in sorted(numbered) if _is_complete(path)]
+    return [path for _, path in sorted(numbered)]
 
 
 def _is_complete(checkpoint: Path) -> bool:
-    """Return whether no file of a checkpoint is truncated, without reading its tensors."""
+    """Return whether a checkpoint was saved to its end, by the lengths of its files of tensors, which are not read."""
     try:
         json.loads((checkpoint / "trainer_state.json").read_text())
-        for weights in checkpoint.glob("*.safetensors"):
-            with safe_open(weights, "pt"):
-                pass
+        for path in checkpoint.iterdir():
+            if path.suffix == ".safetensors":
+                with safe_open(path, "pt"):
+                    pass
+            elif path.suffix in (".bin", ".pt", ".pth") and not zipfile.is_zipfile(path):  # its index is at its end
+                return False
     except (FileNotFoundError, ValueError, SafetensorError):
         return False
-    archives = [path for path in checkpoint.iterdir() if path.suffix in (".pt", ".pth")]  # their index is at their end
-    return all(zipfile.is_zipfile(path) for path in archives)
+    return True
+
+
+def _set_aside(checkpoint: Path) -> None:
+    """Rename a checkpoint that is not complete. Trainer would keep it as the latest one, and delete those before it."""
+    aside = checkpoint.with_name(f"damaged-{checkpoint.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    checkpoint.rename(aside)
+    print(f"{checkpoint} is damaged; it is kept as {aside.name}.", file=sys.stderr, flush=True)
 
 
 def last_complete_checkpoint(directory: str | Path) -> Path | None:
@@ -317,11 +330,16 @@ class ReliableTrainer(Trainer):
     def train_or_resume(self, resume: bool) -> TrainOutput:
         """Train; with ``resume``, continue from the last complete checkpoint if there is one.
 
+        Checkpoints that are not complete are renamed to ``damaged-checkpoint-...``.
+
         Raises:
             KeyboardInterrupt: the user pressed Ctrl-C; a checkpoint of the last step is saved (``Interruption``).
         """
         checkpoint = last_complete_checkpoint(self.args.output_dir) if resume else None
         if self.is_world_process_zero():
+            for other in _checkpoints(self.args.output_dir) if resume else []:
+                if not _is_complete(other):
+                    _set_aside(other)
             begin = f"Resuming from {checkpoint}" if checkpoint else "Training"
             print(
                 f"{begin}: {type(self.accelerator.unwrap_model(self.model)).__name__}, "
