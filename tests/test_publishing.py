@@ -451,7 +451,6 @@ def test_a_file_that_cannot_be_read_is_one_sentence(run: Path, name: str, conten
         assert message in " ".join(done.output.split()), done.output
 
 
-@pytest.mark.variants
 def test_old_code_is_replaced_by_that_of_this_version(run: Path, hub: Hub) -> None:
     """Of a folder when that is asked for, and of a repository by a pull request; the weights stay as they are."""
     weights, current = (run / "model.safetensors").read_bytes(), (run / "modeling_char_rnn.py").read_bytes()
@@ -829,7 +828,6 @@ def commands(group: Any, name: str = "hfattn") -> Iterator[str]:
         yield from commands(command, f"{name} {word}") if hasattr(command, "commands") else [f"{name} {word}"]
 
 
-@pytest.mark.examples
 def test_every_command_has_an_example_that_runs(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -878,7 +876,6 @@ def quickstart_commands() -> list[str]:
     return [re.sub(r"\$\$\{TEXT:-(.*?)\}", r"\1", line).replace(' $${TEXT:+"$$TEXT"}', "") for line in lines]
 
 
-@pytest.mark.examples
 def test_the_page_on_publishing_after_the_quickstart(
     runs: dict[str, Path], tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
