@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import importlib.util
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -11,11 +12,12 @@ from typing import Any
 
 import datasets
 import pytest
-from commands import ROOT
+from commands import ROOT, written
 
 from hfattn.data import GIVEN, LabeledDataConfig, LabeledTexts, Text, read_labeled, read_pairs
 from hfattn.data.report import describe_text, report_labeled
 from hfattn.errors import UserError
+from hfattn.hub.secrets import find_secret
 from hfattn.resources import load_recipe
 
 pytestmark = pytest.mark.runs
@@ -356,6 +358,17 @@ def test_the_report_names_the_field_for_each_finding(tmp_path: Path) -> None:
     assert not any("labels" in warning or "training" in warning for warning in fixed.warnings)
     assert fixed.facts[-1] == "parts: train 179, validation 20"
     assert "  1 rows have an empty text or label and are left out" in fixed.facts
+
+
+def test_a_report_without_an_extra_names_no_path_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is published with the model."""
+    known = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "py3langid" else known(name))
+    report = report_labeled(LabeledDataConfig(dataset=str(tickets(tmp_path / "tickets.csv")), **COLUMNS))
+    assert "  languages: not guessed; to do so, run: pip install 'hfattn[data]'" in report.facts
+    assert find_secret(written(tmp_path / "report.md", report.to_markdown()), set()) is None
 
 
 def test_the_report_finds_contradictions_and_texts_of_another_part(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from ..extras import install_command, optional
+from ..extras import optional
 from .completions import EncodedDemonstrations
 from .demonstrations import Demonstrations
 from .examples import Examples
@@ -220,7 +220,7 @@ def _add_languages(report: DataReport, texts: Sequence[str], known: Collection[s
     if not drawn:
         return
     if importlib.util.find_spec("py3langid") is None:
-        report.facts.append(f"  languages: not guessed; to do so, run: {install_command('data')}")
+        report.facts.append("  languages: not guessed; to do so, run: pip install 'hfattn[data]'")
         return
     classify = optional("data", "py3langid").classify
     counts = Counter(classify(text[:LANGUAGE_LONGEST])[0] for text in drawn)
