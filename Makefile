@@ -83,7 +83,7 @@ oldest: $(INSTALLED) $(OLDEST)/.installed  ## Test models, recipes and publishin
 	$(BIN)/hfattn train translation/dates --output_dir build/published --data.examples 1000 --data.evaluation_examples 50 \
 	  --training.max_steps 20 --training.eval_steps 20 --training.save_steps 20
 	$(OLDEST)/bin/hfattn verify build/published
-	$(OLDEST)/bin/pytest -n 2 --dist loadfile -m "not demos and not examples and not variants" tests/test_accelerate.py tests/test_char_rnn.py \
+	$(OLDEST)/bin/pytest -n 2 --dist loadfile -m "not demos and not examples and not variants" tests/test_char_rnn.py \
 	  tests/test_data_sets.py tests/test_generation.py tests/test_hub_server.py tests/test_publishing.py \
 	  tests/test_classification.py tests/test_token_classification.py tests/test_training.py \
 	  tests/test_translation.py tests/test_vaswani.py \
