@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import efficient_attention, generation, harness, startup, train_transformer
+from benchmarks import efficient_attention, generation, harness, startup, tokenizer_training, train_transformer
 from benchmarks.__main__ import benchmarks
 from benchmarks.harness import (
     Benchmark,
@@ -151,7 +151,7 @@ def test_the_patterns_of_efficient_attention_are_right(monkeypatch: pytest.Monke
             function()
 
 
-@pytest.mark.parametrize("module", [generation, startup, train_transformer])
+@pytest.mark.parametrize("module", [generation, startup, tokenizer_training, train_transformer])
 def test_the_page_of_speed_has_the_tables_of_the_record(module: Any) -> None:
     benchmark = module.BENCHMARK
     record = Record.read(benchmark.path)
