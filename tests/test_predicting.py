@@ -236,7 +236,7 @@ def test_what_is_masked(folders: Path) -> None:
         ("classifier", [("a", "b", "c")], {}, "Input 1 has 3 parts, and .*classifier reads text"),
         ("classifier", ["a", {"pair": "b"}], {}, "Input 2 has no text; .* so write a text there"),
         ("classifier", [{"text": 3}], {}, "Input 1 holds 3 as text"),
-        ("choices", [{"context": "a", "choices": ["b"]}], {}, r"holds \['b'\] as choices; .* write a list of texts"),
+        ("choices", [{"context": "a", "choices": ["b"]}], {}, r"holds \['b'\] as choices; .* write texts"),
         ("classifier", ["a"], {"num_beams": 2}, "num_beams is not for the task of .*; its options are abstain"),
         ("classifier", ["a"], {"abstain": True}, "has no threshold; train with evaluation.coverage"),
         ("tagger", ["a"], {"hypotheses": 2}, "hypotheses is not for the task of .*; it has no options"),
