@@ -63,7 +63,10 @@ def draw(name: str, claim: Claim, records: Path, folder: Path) -> None:
     entries = [each for each in entries_of(name, claim, records) if each.get("curves")]
     if not entries:
         return
-    figure = Figure(figsize=(4.5 * len(claim.panels) + 1, 3.8), layout="constrained")
+    width = 4.5 * len(claim.panels) + 1
+    columns = max(1, min(2 * len(claim.panels), int(width / (0.09 * max(map(len, claim.variants)) + 0.5))))
+    rows = -(-len(claim.variants) // columns)
+    figure = Figure(figsize=(width, 3.8 + 0.2 * max(0, rows - 5)), layout="constrained")
     handles: dict[str, Any] = {}
     for axes, panel in zip(figure.subplots(1, len(claim.panels), squeeze=False)[0], claim.panels, strict=True):
         for number, variant in enumerate(claim.variants):
@@ -74,9 +77,7 @@ def draw(name: str, claim: Claim, records: Path, folder: Path) -> None:
         if not panel.log_x and all(x.is_integer() for line in axes.get_lines() for x in line.get_xdata()):
             axes.xaxis.get_major_locator().set_params(integer=True)
         handles.update({line.get_label(): line for line in axes.get_lines()})
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=2 * len(claim.panels), frameon=False
-    )
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)
     figure.savefig(folder / f"claims-{name}.png", dpi=110, metadata={"Software": None})
 
 
