@@ -672,7 +672,7 @@ def test_the_readmes_command_runs_and_an_interrupted_fit_begins_again(
     with pytest.raises(UserError, match=r"was started with classifier\.alpha 1\.0, and this command has 2"):
         run_here(RECIPE, monkeypatch, *words, "--resume", "--classifier.alpha", 2)
     (folder / "model.safetensors").unlink()
-    run_here(RECIPE, monkeypatch, *words)
+    run_here(RECIPE, monkeypatch, *words, "--resume")
     assert (folder / "model.safetensors").read_bytes() == before
 
 
