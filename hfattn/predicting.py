@@ -268,7 +268,7 @@ def _classify_images(
     model: PreTrainedModel, processor: BaseImageProcessor, bound: float | None, inputs: Sequence[Fields]
 ) -> list[dict[str, Any]]:
     with torch.inference_mode():
-        pixel_values = processed([each[IMAGE] for each in inputs], processor).to(model.device)
+        pixel_values = processed([each[IMAGE] for each in inputs], processor).to(model.device, model.dtype)
         probabilities = model(pixel_values=pixel_values).logits.float().softmax(-1).cpu().numpy()
     return _classes(probabilities, class_names(model), bound)
 
@@ -443,7 +443,7 @@ def _caption(
     options: PredictOptions,
     inputs: Sequence[Fields],
 ) -> list[dict[str, Any]]:
-    pixel_values = processed([each[IMAGE] for each in inputs], processor).to(model.device)
+    pixel_values = processed([each[IMAGE] for each in inputs], processor).to(model.device, model.dtype)
     return _ranked(_written(model, tokenizer, options, {"pixel_values": pixel_values}), "caption")
 
 

@@ -142,6 +142,9 @@ def test_captions_are_those_of_the_pipeline(tmp_path: Path) -> None:
         assert found["score"] == pytest.approx(best["score"], abs=1e-4)
         assert found["hypotheses"][0] == {"caption": found["caption"], "score": found["score"]}
         assert len(found["hypotheses"]) == 2
+    captioner.bfloat16().save_pretrained(model)
+    halved = [json.loads(line)["score"] for line in run_predict(model, tmp_path / "images").splitlines()]
+    assert halved == pytest.approx([each["score"] for each in captions(*load_captioner(str(model)), paths)], abs=0.1)
     refused = run_predict(model, tmp_path / "images", "--abstain", code=2)
     assert "its options are hypotheses and num_beams and max_new_tokens" in refused
 

@@ -169,8 +169,8 @@ class RecipeCommand:
         self._claim_lock()
         now = {**dataclasses.asdict(config), "run": facts}
         path = self.run / STARTED
-        again = path.exists() and not self.resume and self._ended_early
-        if (self.run / "results.json").exists() or (path.exists() and not self.resume and not again):
+        again = path.exists() and not self.resume
+        if (self.run / "results.json").exists() or (again and not self._ended_early):
             raise UserError(
                 f"Another process has trained in {self.run} in the meantime; choose another folder with --output_dir."
             )

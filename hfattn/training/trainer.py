@@ -335,10 +335,11 @@ class ReliableTrainer(Trainer):
         Raises:
             KeyboardInterrupt: the user pressed Ctrl-C; a checkpoint of the last step is saved (``Interruption``).
         """
-        checkpoint = last_complete_checkpoint(self.args.output_dir) if resume else None
+        complete = complete_checkpoints(self.args.output_dir) if resume else []
+        checkpoint = complete[-1] if complete else None
         if self.is_world_process_zero():
             for other in _checkpoints(self.args.output_dir) if resume else []:
-                if not _is_complete(other):
+                if other not in complete:
                     _set_aside(other)
             begin = f"Resuming from {checkpoint}" if checkpoint else "Training"
             print(
