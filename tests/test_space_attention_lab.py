@@ -289,6 +289,35 @@ def test_keys_move_marks(browser: Browser, url: str) -> None:
         assert page.evaluate("document.activeElement.ariaLabel") == "Key 2"
 
 
+def test_a_mark_that_was_moved_stays_where_a_preset_puts_it(browser: Browser, url: str) -> None:
+    with visited(browser, url, "en-US", 1280) as page:
+
+        def choose(preset: str, x: str) -> None:
+            page.get_by_label("Start from").locator("visible=true").click()
+            page.get_by_role("option", name=preset).click()
+            page.locator(f'#line g[data-handle=k3][data-x="{x}"]:not([transform])').wait_for()
+            page.wait_for_timeout(1000)
+            page.locator(f'#line g[data-handle=k3][data-x="{x}"]:not([transform])').wait_for()
+
+        picture = page.locator("#line svg")
+        picture.wait_for()
+        picture.scroll_into_view_if_needed()
+        page.wait_for_timeout(500)
+        page.mouse.move(*place(picture, -2.2, -0.35))
+        page.mouse.down()
+        page.mouse.move(*place(picture, 3.5, -0.35))
+        page.locator('#line g[data-handle=k3][data-x="3.5"]').wait_for()  # drawn before the mark is released
+        page.mouse.up()
+        page.locator('#line g[data-handle=k3][data-x="3.5"]:not([transform])').wait_for()
+        choose("A step", "1")
+        page.locator("#line g[data-handle=k3]").focus()
+        for _ in range(6):  # against the border
+            page.keyboard.press("Shift+ArrowRight")
+        page.locator('#line g[data-handle=k3][data-x="5"]:not([transform])').wait_for()
+        page.keyboard.press("ArrowRight")
+        choose("A noisy sine", "-2.2")
+
+
 def test_a_bad_cell_is_reported_once_where_the_picture_was(browser: Browser, url: str) -> None:
     with visited(browser, url, "es-ES", 1280) as page:
         page.locator("#line svg").wait_for()

@@ -28,6 +28,16 @@ const show = () => {
     mark.setAttribute('transform', `translate(${across} ${down})`);
   }
 };
+const arrived = () => {
+  const drawn = marks(local.handle)[0]?.dataset, near = (name) => Math.abs(drawn[name] - local[name]) < STEP / 2;
+  return drawn && near('x') && ('along' in drawn || near('y'));
+};
+// Once the mark is released and its place is drawn, or a preset has removed it, later pictures stand as they are.
+const settle = () => {
+  if (!local || handle || !(arrived() || !marks(local.handle).length)) return;
+  for (const mark of marks(local.handle)) mark.removeAttribute('transform');
+  local = null;
+};
 // A place is sent after the picture of the previous one has arrived, or after LOST ms without it: Gradio would send the
 // previous place again instead of one that is sent earlier.
 const send = () => {
@@ -35,6 +45,7 @@ const send = () => {
   if (!local) return;
   const pause = sent + (redrawn ? PAUSE : LOST) - performance.now();
   if (pause > 0) { waiting = setTimeout(send, pause); return; }
+  if (redrawn && arrived()) { settle(); return; }  // moved back, or against the border
   [sent, redrawn] = [performance.now(), false];
   trigger('moved', local);
 };
@@ -66,8 +77,9 @@ element.addEventListener('pointermove', (event) => {
   const {x, y} = place(event);
   move(handle, x, y);
 });
-element.addEventListener('pointerup', () => { handle = null; });
-element.addEventListener('pointercancel', () => { handle = null; });
+for (const released of ['pointerup', 'pointercancel']) {
+  element.addEventListener(released, () => { handle = null; settle(); });
+}
 element.addEventListener('click', (event) => {
   if (dragged || !drawing()?.contains(event.target)) return;
   const {x, y, inside} = place(event);
@@ -91,11 +103,8 @@ watch('value', () => requestAnimationFrame(() => {
   if (focused && document.activeElement === document.body) {
     [...marks(focused)].at(-1)?.focus({preventScroll: true});
   }
-  const drawn = local && marks(local.handle)[0]?.dataset;
-  if (!drawn) return;
-  const near = (name) => Math.abs(drawn[name] - local[name]) < STEP / 2;
-  const arrived = near('x') && ('along' in drawn || near('y'));
-  if (arrived && !handle) { local = null; return; }
+  settle();
+  if (!local) return;
   show();
-  if (!arrived) send();
+  if (!arrived()) send();
 }));
