@@ -97,7 +97,7 @@ $(DEMOS)/.installed: $(TRAINS) $(wildcard spaces/*/requirements.txt)
 	@touch $@
 
 spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start each with only its requirements, and test them in a browser
-	SPACES_PYTHON=$(CURDIR)/$(DEMOS)/bin/python $(BIN)/pytest -n 2 --dist loadfile -m demos
+	SPACES_PYTHON=$(CURDIR)/$(DEMOS)/bin/python $(BIN)/pytest -n 2 --dist loadfile -m demos --reruns 1 -rR
 
 # Each extra in an environment of its own, two at a time.
 extras: $(INSTALLED)  ## Install each extra from the built wheel, and run the commands that need it
