@@ -354,6 +354,9 @@ def run(benchmark: Benchmark, documentation: str) -> None:
             table["groups"].append(measure(group, arguments.rounds, arguments.threads, arguments.device))
             table["facts"]["load"] = max(table["facts"]["load"], round(os.getloadavg()[0], 1))
             print(f"{name}, {group.column}: {Record(tables).columns[name][group.column]}", flush=True)
+        if not table["groups"]:
+            print(f"{name}: not measured on this hardware")
+            del tables[name]
         if arguments.write:
             save(benchmark.path, all_tables())
     if arguments.write:

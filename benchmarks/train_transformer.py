@@ -10,11 +10,12 @@ the losses and the norms of the gradients of all rows are compared, without drop
 
 The second table has an epoch over 512 pairs of mixed lengths, about 15 + 15 tokens: in random batches of 64 pairs,
 padded to the longest, or in batches of similar lengths with at most 2,048 tokens on a side, as ``max_tokens`` of
-the recipes makes them. The losses over all pairs are compared first. ``--write`` writes
+the recipes makes them. The losses over all pairs are compared first. The third table has both in mixed precision
+(autocast), beside float32; it is left out on hardware that has no bfloat16 arithmetic. ``--write`` writes
 docs/records/train_transformer.json and the tables of docs/speed.md.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -34,12 +35,14 @@ from hfattn.exchange.vaswani import transformer_rows
 from hfattn.metrics.language_model import IGNORED
 from hfattn.models.modeling_vaswani import sinusoidal_positions
 from hfattn.training import nats_for_logits
+from hfattn.training.arguments import computes_bfloat16
 
 PAIRS, TOKENS = 64, 32
 MARIAN, SDPA, EAGER, TORCH = "Marian, sdpa", "hfattn, sdpa", "hfattn, eager", "nn.Transformer"
-CHUNKED = "hfattn, sdpa, loss in chunks"
+CHUNKED, MARIAN_EAGER = "hfattn, sdpa, loss in chunks", "Marian, eager"
 MIXED, LONGEST = 512, 60  # pairs of mixed lengths, and tokens of the longest
 RANDOM, BY_TOKENS = "random batches", "batches by tokens"
+FLOAT, BFLOAT = "float32", "bfloat16"
 
 
 class TorchTranslator(nn.Module):
@@ -112,30 +115,35 @@ def models(device: torch.device) -> dict[str, nn.Module]:
     return {row: model.to(device) for row, model in found.items()}
 
 
-def loss_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def loss_of(model: nn.Module, batch: dict[str, torch.Tensor], precision: str = FLOAT) -> torch.Tensor:
     returns_loss = isinstance(model, ChunkedTranslator | TorchTranslator)
-    loss: torch.Tensor = model(**batch) if returns_loss else model(**batch, use_cache=False).loss
+    with torch.autocast(batch["labels"].device.type, torch.bfloat16, enabled=precision == BFLOAT):
+        loss: torch.Tensor = model(**batch) if returns_loss else model(**batch, use_cache=False).loss
     return loss
 
 
-def trained(model: nn.Module, *batches: dict[str, torch.Tensor]) -> Callable[[], None]:
+def trained(model: nn.Module, *batches: dict[str, torch.Tensor], precision: str = FLOAT) -> Callable[[], None]:
     """Return a function that does a step for each batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
     def steps() -> None:
         model.train()
         for batch in batches:
-            loss_of(model, batch).backward()
+            loss_of(model, batch, precision).backward()
             optimizer.step()
             optimizer.zero_grad()
 
     return steps
 
 
-def groups(device: torch.device) -> Iterator[Group]:
-    rows = models(device)
+def full_batch(device: torch.device) -> dict[str, torch.Tensor]:
+    """Return a batch without padding."""
     ids = torch.randint(3, V, (2, PAIRS, TOKENS), device=device)
-    batch = {"input_ids": ids[0], "labels": ids[1]}
+    return {"input_ids": ids[0], "labels": ids[1]}
+
+
+def groups(device: torch.device) -> Iterator[Group]:
+    rows, batch = models(device), full_batch(device)
 
     def check() -> None:
         found = {}
@@ -167,7 +175,8 @@ def padded(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Te
     return {"input_ids": input_ids, "attention_mask": input_ids.ne(0).long(), "labels": labels}
 
 
-def mixed(device: torch.device) -> Iterator[Group]:
+def mixed_batches(device: torch.device) -> tuple[int, dict[str, list[dict[str, torch.Tensor]]]]:
+    """Return the number of tokens of an epoch of pairs of mixed lengths, and its batches in each order."""
     lengths = mixed_lengths(MIXED, np.random.default_rng(0))
     sources, targets = ([torch.randint(3, V, (n,), device=device) for n in side] for side in lengths.T.tolist())
     pairs = list(zip(sources, targets, strict=True))
@@ -176,6 +185,17 @@ def mixed(device: torch.device) -> Iterator[Group]:
         BY_TOKENS: list(TokenBatches(lengths, PAIRS * TOKENS, seed=0)),
     }
     batches = {name: [padded([pairs[i] for i in batch]) for batch in order] for name, order in orders.items()}
+    return int(lengths.sum()), batches
+
+
+def nats_of(model: nn.Module, batches: list[dict[str, torch.Tensor]], precision: str = FLOAT) -> float:
+    """Return the loss of all tokens, in nats, without dropout."""
+    model.eval()
+    return sum(loss_of(model, each, precision).item() * int(each["labels"].ne(IGNORED).sum()) for each in batches)
+
+
+def mixed(device: torch.device) -> Iterator[Group]:
+    tokens, batches = mixed_batches(device)
     found = models(device)
     rows = {
         f"{row}, {name}": (found[row], batches[name])
@@ -183,21 +203,47 @@ def mixed(device: torch.device) -> Iterator[Group]:
     }
 
     def check() -> None:
-        nats = {
-            row: sum(loss_of(model.eval(), batch).item() * int(batch["labels"].ne(IGNORED).sum()) for batch in read)
-            for row, (model, read) in rows.items()
-        }
+        nats = {row: nats_of(model, read) for row, (model, read) in rows.items()}
         first = next(iter(nats.values()))
         for row, value in nats.items():
             assert abs(value / first - 1) < 1e-5, f"{row}: {value}, {first}"
 
-    tokens = f"{lengths.sum():,} tokens"
-    yield Group(tokens, {row: trained(model, *read) for row, (model, read) in rows.items()}, check)
+    yield Group(f"{tokens:,} tokens", {row: trained(model, *read) for row, (model, read) in rows.items()}, check)
+
+
+def bfloat16(device: torch.device) -> Iterator[Group]:
+    if not computes_bfloat16():
+        return
+    found: dict[str, Any] = {**models(device)}
+    found[MARIAN_EAGER] = deepcopy(found[MARIAN])
+    found[MARIAN_EAGER].set_attn_implementation("eager")
+    full, (tokens, batches) = [full_batch(device)], mixed_batches(device)
+    for column, in_order, by_tokens in (
+        (f"{PAIRS} x {TOKENS} tokens", full, []),
+        (f"{MIXED} pairs, {tokens:,} tokens", batches[RANDOM], batches[BY_TOKENS]),
+    ):
+        rows = {
+            f"{row}, {precision}": (found[row], in_order, precision)
+            for row in (MARIAN, MARIAN_EAGER, CHUNKED)
+            for precision in (FLOAT, BFLOAT)
+        }
+        if by_tokens:
+            rows[f"{CHUNKED}, {BY_TOKENS}, {BFLOAT}"] = (found[CHUNKED], by_tokens, BFLOAT)
+
+        def check(rows: Mapping[str, tuple[nn.Module, list[dict[str, torch.Tensor]], str]] = rows) -> None:
+            nats = {row: nats_of(*of) for row, of in rows.items()}
+            first = next(iter(nats.values()))
+            for row, value in nats.items():
+                assert abs(value / first - 1) < 5e-3, f"{row}: {value}, {first}"  # that of a weight in bfloat16 is 4e-3
+
+        functions = {row: trained(model, *read, precision=of) for row, (model, read, of) in rows.items()}
+        yield Group(column, functions, check)
 
 
 TITLES = {
     "train_transformer": ("Transformer translator", "training step"),
     "mixed": ("Pairs of mixed lengths", "an epoch of 512 pairs"),
+    "bfloat16": ("Mixed precision", "a training step, or an epoch"),
 }
 
 
@@ -212,7 +258,10 @@ def report(record: Record) -> str:
 
 
 BENCHMARK = Benchmark(
-    "train_transformer", ROOT / "docs" / "speed.md", {"train_transformer": groups, "mixed": mixed}, report
+    "train_transformer",
+    ROOT / "docs" / "speed.md",
+    {"train_transformer": groups, "mixed": mixed, "bfloat16": bfloat16},
+    report,
 )
 
 if __name__ == "__main__":

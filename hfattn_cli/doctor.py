@@ -44,12 +44,16 @@ def doctor() -> None:
 
 
 def _accelerator() -> str:
-    if importlib.util.find_spec("torch") is None:
-        return "unknown without torch"
+    for name in ("torch", "transformers"):
+        if importlib.util.find_spec(name) is None:
+            return f"unknown without {name}"
     import torch
+
+    from hfattn.models.recurrent_cells import cpu_has_bfloat16
 
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
     if torch.backends.mps.is_available():
         return "Apple GPU (mps)"
-    return f"none, {torch.get_num_threads()} CPU threads"
+    instructions = "with" if cpu_has_bfloat16() else "without"
+    return f"none, {torch.get_num_threads()} CPU threads, {instructions} bfloat16 instructions"

@@ -192,6 +192,26 @@ def test_batches_of_mixed_lengths_have_the_same_losses(monkeypatch: pytest.Monke
         group.check()
 
 
+def test_mixed_precision_has_nearly_the_same_losses_and_is_left_out_where_it_is_emulated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {"MIXED": 24, "PAIRS": 8, "TOKENS": 10, "LONGEST": 10}.items():
+        monkeypatch.setattr(train_transformer, name, value)
+    monkeypatch.setattr(train_transformer, "computes_bfloat16", lambda: False)
+    assert not list(train_transformer.bfloat16(CPU))
+    monkeypatch.setattr(train_transformer, "computes_bfloat16", lambda: True)
+    torch.manual_seed(0)
+    step, epoch = train_transformer.bfloat16(CPU)
+    assert len(epoch.functions) == len(step.functions) + 1 == 7
+    for group in (step, epoch):
+        group.check()
+    epoch.functions["Marian, sdpa, bfloat16"]()
+    for _ in range(30):
+        step.functions["Marian, sdpa, bfloat16"]()
+    with pytest.raises(AssertionError, match="Marian, eager"):  # the first row without these steps
+        step.check()
+
+
 def test_the_time_of_a_process_that_is_started_counts() -> None:
     busy = "import time\nwhile time.process_time() < 0.3: pass"
     cpu, wall = harness.clock(lambda: startup.started("-c", busy), 1, CPU)

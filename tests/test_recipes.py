@@ -35,6 +35,7 @@ from typer.testing import CliRunner
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConfig, CharRNNForCausalLM
 from hfattn.errors import UserError
+from hfattn.models.recurrent_cells import cpu_has_bfloat16
 from hfattn.resources import find_configuration, load_recipe
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config, run_facts
@@ -515,9 +516,10 @@ def test_a_configuration_names_its_recipe(tmp_path: Path) -> None:
 def test_doctor() -> None:
     done = run([*HFATTN, "doctor"])
     assert done.returncode == 0, done.stderr
+    bfloat16 = "with" if cpu_has_bfloat16() else "without"
     for line in (
         rf"^torch +{re.escape(version('torch'))} +hfattn$",
-        r"^accelerator +\S",
+        rf"^accelerator +{'.' if torch.accelerator.is_available() else f'none, .* {bfloat16} bfloat16 instructions$'}",
         r"^generation +.*why_not_fast",
         r"^training +.*why_not_chunked",
         r"^transformers +5\.",

@@ -38,6 +38,7 @@ from hfattn import (
     VaswaniModel,
 )
 from hfattn.attention import DISTRIBUTIONS, SCORES
+from hfattn.models import attention, modeling_vaswani
 from hfattn.models.attention import Attention
 from hfattn.models.modeling_vaswani import VaswaniAttention, sinusoidal_positions
 
@@ -1206,6 +1207,54 @@ def test_half_precision(dtype: torch.dtype, norm: str, attn_implementation: str)
     model = make(dtype=torch.float32, norm=norm, attn_implementation=attn_implementation)
     inputs = batch(type(model))
     check_half_precision(model, inputs, labels_of(type(model), inputs), dtype)
+
+
+@pytest.mark.parametrize("fields", [{}, {"positions": "relative_buckets"}, {"pattern": "window"}], ids=str)
+@pytest.mark.parametrize("side", ["none", "right", "left"])
+@pytest.mark.parametrize("kind", HEADED)
+def test_training_without_fused_kernels_has_their_loss_and_gradients(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, side: str, fields: dict[str, Any]
+) -> None:
+    """In float64, where both agree to many digits; the rule chooses between them in bfloat16."""
+    if "pattern" in fields:
+        stack = "decoder" if kind is VaswaniForCausalLM else "encoder"
+        fields = {f"{stack}_pattern": fields["pattern"], f"{stack}_pattern_options": {"window": 2}}
+    model, inputs = make(kind, dropout=0.0, attention_dropout=0.0, **fields).train(), batch(kind)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    inputs["attention_mask"][0, {"none": slice(0), "right": slice(4, None), "left": slice(3)}[side]] = 0
+    labels = labels_of(kind, inputs)
+    if labels.shape == inputs["input_ids"].shape:
+        labels = labels.masked_fill(inputs["attention_mask"] == 0, -100)
+    found = []
+    for unfused in (False, True):
+        for module in (attention, modeling_vaswani):
+            monkeypatch.setattr(module, "trains_faster_unfused", lambda query, keys, chosen=unfused: chosen)
+        model.zero_grad()
+        outputs = model(**inputs, labels=labels)
+        outputs.loss.backward()
+        found.append([outputs.loss.detach(), *(each.grad for each in model.parameters() if each.grad is not None)])
+    for fused, unfused_value in zip(*found, strict=True):
+        torch.testing.assert_close(unfused_value, fused)
+
+
+def test_few_positions_are_trained_without_fused_kernels_in_bfloat16_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    kernel = nn.functional.scaled_dot_product_attention
+
+    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(args)
+        return kernel(*args, **kwargs)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", counted)
+    model = make(VaswaniForMaskedLM, dtype=torch.float32)
+    for training, dtype, length, fused in (
+        (True, torch.bfloat16, 181, False), (True, torch.bfloat16, 182, True), (True, torch.float32, 16, True),
+        (False, torch.bfloat16, 16, True),
+    ):  # fmt: skip
+        calls.clear()
+        with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
+            model.train(training)(ids(1, length))
+        assert bool(calls) == fused, (training, dtype, length)
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from .attention_scores import MORE_SCORES, SCORES, InnerProduct, Parametric, Sco
 from .score_kernels import broadcast, can_read, full_precision
 from .strict_config import class_by_name, unknown_message
 
+_UNFUSED = 2**15  # pairs of a query and a key: 181 positions
+
 
 def _make(kind: type, what: str, options: Mapping[str, Any], **widths: int) -> Any:
     known = [name for name in options_of(kind) if name not in widths]
@@ -65,6 +67,15 @@ def make_distribution(
     if not isinstance(distribution, nn.Module):
         raise ValueError(f"The distribution is {distribution!r}; pass a name, such as 'softmax', or a module.")
     return distribution
+
+
+def trains_faster_unfused(query: torch.Tensor, keys: torch.Tensor) -> bool:
+    """Return whether a training step on queries (…, T, d) and keys (…, S, d) is faster with (…, T, S) matrices.
+
+    In bfloat16 on a CPU, the gradient of the fused kernels takes up to five times as long for few positions.
+    """
+    is_small = query.shape[-2] * keys.shape[-2] <= _UNFUSED
+    return is_small and query.device.type == "cpu" and query.dtype == torch.bfloat16
 
 
 class Attention(nn.Module):
@@ -126,7 +137,8 @@ class Attention(nn.Module):
             prepared: return value of ``prepare``.
             mask: boolean, broadcastable to (…, T, S), True where a query may attend.
             need_weights: return the weights. If False, the score is an inner product, and the distribution is softmax,
-                fused kernels compute the context of several queries without a (T, S) matrix.
+                fused kernels compute the context of several queries without a (T, S) matrix, except where
+                ``trains_faster_unfused``.
             multiplier: factor on the weights, broadcastable to (…, T, S), after the distribution.
             dropout: probability of dropping a weight from the sum.
             bias: finite numbers, broadcastable to (…, T, S), that are added to the energies before the distribution.
@@ -146,6 +158,7 @@ class Attention(nn.Module):
             bias = _checked_bias(bias, query, prepared[0])
         # For one query, the matrix is one row, and fused kernels cost more than they save.
         fused = not need_weights and multiplier is None and query.shape[-2] > 1
+        fused = fused and not (self.training and trains_faster_unfused(query, prepared[0]))
         if fused and isinstance(self.distribution, Softmax) and isinstance(self.score, InnerProduct):
             with full_precision(query) if self.score.precise else contextlib.nullcontext():
                 left, right = self.score(query, prepared[0], method="factors")
@@ -270,4 +283,4 @@ def _fused(
     return context if attended is None else context.masked_fill(~attended, 0)
 
 
-__all__ = ["Attention"]
+__all__ = ["Attention", "trains_faster_unfused"]

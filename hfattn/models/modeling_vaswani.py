@@ -34,7 +34,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import Attention
+from .attention import Attention, trains_faster_unfused
 from .attention_scores import Parametric, options_of, required_options
 from .classifier_output import PooledClassifierOutput, classification_loss
 from .configuration_layers import OPTIONS, PATTERNS, POSITION_BIASES, STANDARD_ATTENTION, LayersConfig
@@ -309,7 +309,10 @@ class VaswaniAttention(TokenMixer):
             (B, T, h, d), and the weights (B, h, T, S) or None.
         """
         dropout = self.weight_dropout
-        if is_fused(self.config, self.kind, self.is_causal):
+        fused = is_fused(self.config, self.kind, self.is_causal)
+        unfused = fused and self.training and self.config._attn_implementation == "sdpa"
+        unfused = unfused and trains_faster_unfused(query, key)
+        if fused and not unfused:
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
             scaling = self.head_dim**-0.5
             if 0 in (query.shape[2], key.shape[2]):  # texts without a token
@@ -322,9 +325,11 @@ class VaswaniAttention(TokenMixer):
                     # Where all keys are padding, the context is zero, as in ``Attention``.
                     context = context * attention_mask.any(-1).transpose(1, 2)[..., None]
         else:
-            energies_bias = None
+            energies_bias, num_queries, num_keys = None, query.shape[2], key.shape[2]
+            if unfused:  # the mask is that of the implementation, which is None for texts without padding
+                is_causal = self.is_causal and attention_mask is None and num_queries == num_keys
+                attention_mask = boolean_mask(query[:, 0], attention_mask, causal=is_causal)
             if bias is not None:
-                num_queries, num_keys = query.shape[2], key.shape[2]
                 energies_bias = bias(query, num_keys, self.num_so_far(num_keys, past_key_values) - num_queries)
             context, weights = self.attention(
                 query,
