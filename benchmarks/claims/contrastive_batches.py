@@ -30,7 +30,7 @@ from .tasks import train, warm_up_and_decay
 
 RECIPE = ROOT / "recipes" / "image_text"
 EPOCHS, WARM_UP, CLIP_NORM = 20, 20, 1.0
-RATES = (3e-4, 1e-3, 3e-3)  # the best one on validation is reported
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # the best one on validation is reported
 BATCHES = (16, 64, 256, 1024)
 LOSSES = ("clip", "sigmoid")
 VARIANTS = {f"{loss}, {batch:,}": (loss, batch) for loss in LOSSES for batch in BATCHES}

@@ -74,8 +74,9 @@ def trains_faster_unfused(query: torch.Tensor, keys: torch.Tensor) -> bool:
 
     In bfloat16 on a CPU, the gradient of the fused kernels takes up to five times as long for few positions.
     """
-    is_small = query.shape[-2] * keys.shape[-2] <= _UNFUSED
-    return is_small and query.device.type == "cpu" and query.dtype == torch.bfloat16
+    # The size comes last: where it does not matter, a compiled model is not compiled again for another one.
+    on_cpu = query.device.type == "cpu" and query.dtype == torch.bfloat16
+    return on_cpu and query.shape[-2] * keys.shape[-2] <= _UNFUSED
 
 
 class Attention(nn.Module):
