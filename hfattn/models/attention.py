@@ -17,8 +17,6 @@ from .attention_scores import MORE_SCORES, SCORES, InnerProduct, Parametric, Sco
 from .score_kernels import broadcast, can_read, full_precision
 from .strict_config import class_by_name, unknown_message
 
-_UNFUSED = 2**15  # pairs of a query and a key: 181 positions
-
 
 def _make(kind: type, what: str, options: Mapping[str, Any], **widths: int) -> Any:
     known = [name for name in options_of(kind) if name not in widths]
@@ -70,13 +68,9 @@ def make_distribution(
 
 
 def trains_faster_unfused(query: torch.Tensor, keys: torch.Tensor) -> bool:
-    """Return whether a training step on queries (…, T, d) and keys (…, S, d) is faster with (…, T, S) matrices.
-
-    In bfloat16 on a CPU, the gradient of the fused kernels takes up to five times as long for few positions.
-    """
-    # The size comes last: where it does not matter, a compiled model is not compiled again for another one.
+    """Return whether fused kernels are slow in training: for up to 181 positions in bfloat16 on a CPU."""
     on_cpu = query.device.type == "cpu" and query.dtype == torch.bfloat16
-    return on_cpu and query.shape[-2] * keys.shape[-2] <= _UNFUSED
+    return on_cpu and query.shape[-2] * keys.shape[-2] <= 2**15
 
 
 class Attention(nn.Module):
@@ -138,8 +132,7 @@ class Attention(nn.Module):
             prepared: return value of ``prepare``.
             mask: boolean, broadcastable to (…, T, S), True where a query may attend.
             need_weights: return the weights. If False, the score is an inner product, and the distribution is softmax,
-                fused kernels compute the context of several queries without a (T, S) matrix, except where
-                ``trains_faster_unfused``.
+                fused kernels compute the context of several queries without a (T, S) matrix.
             multiplier: factor on the weights, broadcastable to (…, T, S), after the distribution.
             dropout: probability of dropping a weight from the sum.
             bias: finite numbers, broadcastable to (…, T, S), that are added to the energies before the distribution.

@@ -309,9 +309,8 @@ class VaswaniAttention(TokenMixer):
             (B, T, h, d), and the weights (B, h, T, S) or None.
         """
         dropout = self.weight_dropout
-        fused = is_fused(self.config, self.kind, self.is_causal)
-        unfused = fused and self.training and self.config._attn_implementation == "sdpa"
-        unfused = unfused and trains_faster_unfused(query, key)
+        fused, sdpa = is_fused(self.config, self.kind, self.is_causal), self.config._attn_implementation == "sdpa"
+        unfused = fused and sdpa and self.training and trains_faster_unfused(query, key)
         if fused and not unfused:
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
             scaling = self.head_dim**-0.5
@@ -326,7 +325,7 @@ class VaswaniAttention(TokenMixer):
                     context = context * attention_mask.any(-1).transpose(1, 2)[..., None]
         else:
             energies_bias, num_queries, num_keys = None, query.shape[2], key.shape[2]
-            if unfused:  # the mask is that of the implementation, which is None for texts without padding
+            if unfused:  # None is the causal mask of texts without padding
                 is_causal = self.is_causal and attention_mask is None and num_queries == num_keys
                 attention_mask = boolean_mask(query[:, 0], attention_mask, causal=is_causal)
             if bias is not None:
