@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from benchmarks.claims import (
     forgetting,
     hashing_rounds,
     multi30k,
+    page,
     text_to_text,
     transformer_xl,
     ulmfit,
@@ -128,6 +130,11 @@ def test_a_measurement_is_kept_once_and_shown(tmp_path: Path) -> None:
     assert "- score: a above 5.0: **refuted** (-3; -5.48 to -0.516)" in text
     draw("one", claim, tmp_path, tmp_path)
     assert (tmp_path / "claims-one.png").stat().st_size > 5_000
+    # Without panels, the values are drawn: those of three runs of each variant, and their mean.
+    (axes,) = page._values(replace(claim, panels=()), entries_of("one", claim, tmp_path)).axes
+    assert [line.get_xdata().tolist() for line in axes.get_lines()] == [[1, 2, 3], [2], [11, 12, 13], [12]]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert axes.get_xlabel() == "score"
 
 
 def test_a_value_of_some_seeds_only_is_shown_beside_the_others(tmp_path: Path) -> None:

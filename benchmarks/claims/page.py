@@ -57,12 +57,42 @@ def _where(entries: list[dict[str, Any]]) -> str:
 
 
 def draw(name: str, claim: Claim, records: Path, folder: Path) -> None:
-    """Draw the curves of the measurements; without curves, a chart that was drawn before is kept."""
+    """Draw the panels of a claim, or the values of its statements if it has none.
+
+    Without curves for its panels, a chart that was drawn before is kept.
+    """
+    entries = entries_of(name, claim, records)
+    if not claim.panels:
+        figure = _values(claim, entries)
+    elif with_curves := [each for each in entries if each.get("curves")]:
+        figure = _curves(claim, with_curves)
+    else:
+        return
+    figure.savefig(folder / f"claims-{name}.png", dpi=110, metadata={"Software": None})
+
+
+def _values(claim: Claim, entries: list[dict[str, Any]]) -> Any:
+    """Draw a panel for each value that the statements are about: a point for each run, and the mean of a variant."""
     from matplotlib.figure import Figure
 
-    entries = [each for each in entries_of(name, claim, records) if each.get("curves")]
-    if not entries:
-        return
+    names = list(dict.fromkeys(each.value for each in claim.statements))
+    figure = Figure(figsize=(4.5 * len(names) + 1, 0.4 * len(claim.variants) + 1.2), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False, sharey=True)[0], names, strict=True):
+        for row, variant in enumerate(claim.variants):
+            runs = [each["values"][name] for each in entries if each["variant"] == variant and name in each["values"]]
+            axes.plot(runs, [row] * len(runs), "o", color=f"C{row}", alpha=0.6)
+            if runs:
+                axes.plot(sum(runs) / len(runs), row, "|", color=f"C{row}", markersize=22)
+        axes.set(xlabel=name, ylim=(len(claim.variants) - 0.5, -0.5))
+        axes.set_yticks(range(len(claim.variants)), claim.variants)
+        axes.grid(alpha=0.25, axis="x")
+    return figure
+
+
+def _curves(claim: Claim, entries: list[dict[str, Any]]) -> Any:
+    """Draw a curve for each variant in each panel."""
+    from matplotlib.figure import Figure
+
     width = 4.5 * len(claim.panels) + 1
     columns = max(1, min(2 * len(claim.panels), int(width / (0.09 * max(map(len, claim.variants)) + 0.5))))
     rows = -(-len(claim.variants) // columns)
@@ -78,7 +108,7 @@ def draw(name: str, claim: Claim, records: Path, folder: Path) -> None:
             axes.xaxis.get_major_locator().set_params(integer=True)
         handles.update({line.get_label(): line for line in axes.get_lines()})
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)
-    figure.savefig(folder / f"claims-{name}.png", dpi=110, metadata={"Software": None})
+    return figure
 
 
 def _curve(axes: Any, panel: Panel, variant: str, color: str, entries: list[dict[str, Any]]) -> None:
