@@ -127,9 +127,8 @@ CLAIM = Claim(
     f"AdamW, a linear warm-up of {WARM_UP} steps and a linear decay. The learning rate of each run is the best of "
     f"{', '.join(f'{rate:g}' for rate in RATES)} by R@10 on validation; the two largest "
     "were added after a first measurement, in which the best one of large batches was the largest. *R@k*: share of the "
-    "drawings whose name is among the k nearest of all names. Small batches have more steps. "
-    "The papers train both towers on hundreds of "
-    "millions of pairs with batches of up to a million.",
+    "drawings whose name is among the k nearest of all names. Small batches have more steps. The "
+    "papers train both towers on hundreds of millions of pairs with batches of up to a million.",
     tuple(VARIANTS),
     measure,
     (
