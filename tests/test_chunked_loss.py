@@ -14,9 +14,17 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
 
-from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForMaskedLM
+from hfattn import (
+    BiLMConfig,
+    BiLMForCausalLM,
+    CharRNNConfig,
+    CharRNNForCausalLM,
+    VaswaniConfig,
+    VaswaniForCausalLM,
+    VaswaniForMaskedLM,
+)
 from hfattn.metrics import token_loss
-from hfattn.training import ReliableTrainer, chunked_loss
+from hfattn.training import ReliableTrainer, StatefulTrainer, chunked_loss
 from hfattn.training.chunked_loss import summed_nats
 from hfattn.training.masked import MaskedTrainer
 
@@ -98,6 +106,21 @@ def test_autocast_computes_the_products_in_half_precision_and_the_softmax_in_flo
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
 
 
+def test_half_precision_does_not_round_the_gradient_of_improbable_labels_to_one_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = 512
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS", size * size)  # one chunk, whose sum is exact
+    head = nn.Linear(WIDTH, size)
+    for parameter in head.parameters():
+        nn.init.zeros_(parameter)
+    with torch.autocast("cpu", torch.bfloat16):
+        nats = summed_nats(torch.ones(size, WIDTH), head, torch.arange(size))
+    nats.backward()
+    assert head.weight.grad is not None
+    assert head.weight.grad.count_nonzero() == 0  # of a uniform distribution and each label once
+
+
 # In training
 
 
@@ -152,6 +175,30 @@ def test_a_language_model_reads_labels_that_start_one_token_earlier(tmp_path: Pa
     check(
         ReliableTrainer(model, arguments(tmp_path), compute_loss_func=loss), {"input_ids": IDS[:, :-1], "labels": IDS}
     )
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_recurrent_language_models(tmp_path: Path, tied: bool) -> None:
+    sizes: dict[str, Any] = {"vocab_size": V, "hidden_size": 16, "tie_word_embeddings": tied}
+    inputs = {"input_ids": IDS[:, :-1], "labels": IDS.clone()}
+    inputs["labels"][1, 5:] = -100
+    for model in (CharRNNForCausalLM(CharRNNConfig(**sizes)), BiLMForCausalLM(BiLMConfig(**sizes))):
+        check(ReliableTrainer(model.double(), arguments(tmp_path), compute_loss_func=token_loss), inputs)
+
+
+def test_the_state_is_carried_to_the_next_window(tmp_path: Path) -> None:
+    model, found = CharRNNForCausalLM(CharRNNConfig(vocab_size=V)).double().train(), []
+    for is_chunked in (True, False):
+        trainer = StatefulTrainer(model, arguments(tmp_path), compute_loss_func=token_loss)
+        trainer.chunked_loss = is_chunked
+        for start in (0, 4):
+            loss = trainer.compute_loss(
+                model, {"input_ids": IDS[:, start : start + 4], "labels": IDS[:, start : start + 5]}
+            )
+            loss.backward()
+            found.append((loss.float(), gradients(model)))
+    assert found[0][0] != found[1][0]
+    torch.testing.assert_close(found[:2], found[2:], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -31,6 +31,16 @@ def _targets(labels: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
     return labels[:, -predictions.shape[1] :]  # labels of PackedBlocks start one token before the targets
 
 
+def preceding_tokens(labels: torch.Tensor, num_steps: int) -> torch.Tensor:
+    """Return what a backward language model predicts (B, T): at each step, the token before the one read last.
+
+    Args:
+        labels: (B, T + 1) of ``PackedBlocks``, which start with the first token that the model reads.
+        num_steps: T.
+    """
+    return torch.nn.functional.pad(labels[:, : num_steps - 1], (1, 0), value=IGNORED)
+
+
 def token_loss(
     outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None, label_smoothing: float = 0.0
 ) -> torch.Tensor:
@@ -65,7 +75,7 @@ def token_loss(
     targets = _targets(labels, logits)
     nats = total(logits, targets)
     if backward_logits is not None:
-        nats = nats + total(backward_logits[:, 1:], labels[:, : logits.shape[1] - 1])
+        nats = nats + total(backward_logits, preceding_tokens(labels, logits.shape[1]))
     return nats / ((targets != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
 
 

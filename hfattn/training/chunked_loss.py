@@ -23,6 +23,9 @@ class _SummedNats(torch.autograd.Function):
 
     With p = softmax(z), the gradient of z is p - q, which the forward pass computes while a chunk is in memory, and
     with it the gradients of states, weight and bias. So there are three products in all, as without chunks.
+
+    The products read p, and the rows of the labels are subtracted afterwards: in half precision, p - 1 of an improbable
+    label would be -1, an error with the same sign at all positions.
     """
 
     @staticmethod
@@ -53,15 +56,17 @@ class _SummedNats(torch.autograd.Function):
                 slopes = probabilities.div_(total)
                 if smoothing:
                     slopes -= smoothing / size
-                slopes.scatter_add_(1, right, torch.full_like(expected, smoothing - 1))
                 if d_bias is not None:
                     d_bias += slopes.sum(0)
+                    d_bias.index_add_(0, right[:, 0], torch.ones_like(total[:, 0]), alpha=smoothing - 1)
                 slopes = slopes.to(weight.dtype)
                 torch.mm(slopes, weight, out=d_read)
+                d_read.add_(weight[right[:, 0]], alpha=smoothing - 1)
                 if d_weight.dtype == read.dtype:
                     d_weight.addmm_(slopes.t(), read)
                 else:
                     d_weight += slopes.t() @ read
+                d_weight.index_add_(0, right[:, 0], widen(read), alpha=smoothing - 1)
         ctx.save_for_backward(d_states, d_weight.to(weight.dtype), None if d_bias is None else d_bias.to(weight.dtype))
         return nats
 
@@ -99,14 +104,20 @@ def summed_nats(
 
 
 @contextmanager
-def nats_for_logits(head: nn.Linear, labels: torch.Tensor, label_smoothing: float = 0.0) -> Iterator[None]:
+def nats_for_logits(head: nn.Linear, *labels: torch.Tensor, label_smoothing: float = 0.0) -> Iterator[None]:
     """Make an output layer return ``summed_nats`` instead of logits.
 
     They are computed within the forward pass of the model, where DDP looks for the parameters that a loss depends on.
+
+    Args:
+        head: the output layer.
+        labels: those of its first call, of its second one, and so on.
+        label_smoothing: see ``summed_nats``.
     """
+    rest = iter(labels)
 
     def forward(states: torch.Tensor) -> torch.Tensor:
-        return summed_nats(states, head, labels, label_smoothing)
+        return summed_nats(states, head, next(rest), label_smoothing)
 
     head.forward = forward  # type: ignore[method-assign, assignment]
     try:

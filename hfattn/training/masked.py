@@ -42,7 +42,7 @@ class MaskedTrainer(ReliableTrainer):
         labels, relations = inputs.pop("labels"), inputs.pop("next_sentence_label", None)
         chosen, smoothing = labels.ne(-100), self._smoothing()
         if model.training and self.why_not_chunked() is None:
-            with nats_for_logits(self.model.get_output_embeddings(), labels, smoothing):
+            with nats_for_logits(self.model.get_output_embeddings(), labels, label_smoothing=smoothing):
                 outputs = model(**inputs)
             nats = outputs[0]
         else:

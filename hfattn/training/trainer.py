@@ -46,7 +46,7 @@ from ..data import (
 )
 from ..errors import NonFiniteError, UserError
 from ..files import writing
-from ..metrics.language_model import IGNORED, token_loss
+from ..metrics.language_model import IGNORED, preceding_tokens, token_loss
 from ..models.fast_generation import unhooked
 from ..models.penalties import penalized
 from ..models.strict_config import unknown_message
@@ -57,8 +57,8 @@ from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
 from .training_config import AveragingConfig
 
-# Types of models whose logits are what their output layer returns.
-_WITH_PLAIN_LOGITS = ("bahdanau", "vaswani")
+# Types of models whose logits are what their output layer returns. That of a bilm is called for both directions.
+_WITH_PLAIN_LOGITS = ("bahdanau", "bilm", "char_rnn", "vaswani")
 
 
 def complete_checkpoints(directory: str | Path) -> list[Path]:
@@ -566,7 +566,7 @@ class ReliableTrainer(Trainer):
         if self.is_deepspeed_enabled:
             return "the weights are sharded"
         if not isinstance(model, PreTrainedModel) or model.config.model_type not in _WITH_PLAIN_LOGITS:
-            return "the model is not one of vaswani or bahdanau"
+            return f"the model is not one of {', '.join(_WITH_PLAIN_LOGITS)}"
         head = model.get_output_embeddings()
         if type(head) is not nn.Linear or not unhooked(head):
             return "the model has no output layer over a vocabulary, or one that was replaced or has hooks"
@@ -586,11 +586,12 @@ class ReliableTrainer(Trainer):
         if self.model.config.is_encoder_decoder and "decoder_input_ids" not in inputs:
             inputs["decoder_input_ids"] = self.model.prepare_decoder_input_ids_from_labels(labels)
         read = inputs.get("decoder_input_ids", inputs["input_ids"])
-        labels = labels[:, -read.shape[1] :]  # as in ``token_loss``
-        with nats_for_logits(self.model.get_output_embeddings(), labels, self._smoothing() or 0.0):
+        following, preceding = labels[:, -read.shape[1] :], preceding_tokens(labels, read.shape[1])  # as in token_loss
+        head = self.model.get_output_embeddings()
+        with nats_for_logits(head, following, preceding, label_smoothing=self._smoothing() or 0.0):
             outputs = model(**inputs)
-        number = labels.ne(IGNORED).sum()
-        return self.mean_over_step(outputs["logits"], number, num_items_in_batch), outputs
+        nats = outputs["logits"] + outputs.get("backward_logits", 0)
+        return self.mean_over_step(nats, following.ne(IGNORED).sum(), num_items_in_batch), outputs
 
     def _not_finite(self, what: str, step: int) -> NonFiniteError:
         self._close()
