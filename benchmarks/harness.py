@@ -32,6 +32,7 @@ from hfattn.training.results import cpu_name
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs" / "records"
 SHORTEST = 0.02  # seconds of a round of one function, which is called as often as that takes
+PAUSE = 0.1  # seconds before each function, in which the threads of the one before become idle
 MATRIX, COPIED = 1024, 2**26  # width of the square matrices, and bytes that are copied
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8")
 
@@ -202,6 +203,7 @@ def measure(group: Group, rounds: int, threads: int, device: torch.device) -> di
             sizes[name] = needed
     for _ in range(rounds):
         for name, function in functions.items():
+            time.sleep(PAUSE)
             for kept, seconds in zip(times[name], clock(function, calls[name], device), strict=True):
                 kept.append(float(f"{seconds:.4g}"))
     kind = 0 if is_cpu_time(threads, device.type) else 1

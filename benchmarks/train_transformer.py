@@ -1,4 +1,4 @@
-"""Compare a training step of the Transformer with those of Marian and nn.Transformer of the same weights.
+"""Compare a training step of the Transformer with those of Marian, nn.Transformer and others of the same weights.
 
     python -m benchmarks train_transformer [--threads 1] [--device cpu] [--rounds 5] [--write]
 
@@ -6,7 +6,8 @@ The translator is that of ``python -m benchmarks generation``, in float32: width
 tokens, one matrix for both embeddings and the output layer, and dropout 0.1 of the embeddings and of each sub-layer.
 One row of hfattn has the loss in chunks, as the recipes on a CPU (docs/speed.md); the others have all logits. A step
 reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its gradient, and AdamW. Before it is timed,
-the losses and the norms of the gradients of all rows are compared, without dropout.
+the losses and the norms of the gradients of all rows are compared, without dropout; of x-transformers and Keras, which
+``pip install 'hfattn[bench]'`` installs, the losses alone, because their layers have other biases.
 
 The second table has an epoch over 512 pairs of mixed lengths, about 15 + 15 tokens: in random batches of 64 pairs,
 padded to the longest, or in batches of similar lengths with at most 2,048 tokens on a side, as ``max_tokens`` of
@@ -24,11 +25,13 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from benchmarks.generation import LAYERS, WIDTH, V, marian_of, transformer_model
 from benchmarks.harness import ROOT, Benchmark, Group, Record, circumstances, run, times_table
-from hfattn import VaswaniForConditionalGeneration
+from benchmarks.peers import installed_peers
+from hfattn import BahdanauForConditionalGeneration, VaswaniForConditionalGeneration
 from hfattn.data import TokenBatches
 from hfattn.exchange.from_torch import DECODER, ENCODER, GENERATOR
 from hfattn.exchange.names import to_theirs
@@ -87,7 +90,7 @@ class TorchTranslator(nn.Module):
 class ChunkedTranslator(nn.Module):
     """A translator whose loss is computed without its logits, as ``ReliableTrainer`` does."""
 
-    def __init__(self, model: VaswaniForConditionalGeneration) -> None:
+    def __init__(self, model: BahdanauForConditionalGeneration | VaswaniForConditionalGeneration) -> None:
         super().__init__()
         self.model = model
 
@@ -96,7 +99,7 @@ class ChunkedTranslator(nn.Module):
     ) -> torch.Tensor:
         written = self.model.prepare_decoder_input_ids_from_labels(labels)
         with nats_for_logits(self.model.lm_head, labels):
-            outputs = self.model(input_ids, attention_mask, decoder_input_ids=written, use_cache=False)
+            outputs: Any = self.model(input_ids, attention_mask, decoder_input_ids=written, use_cache=False)
         nats: torch.Tensor = outputs.logits
         return nats / labels.ne(IGNORED).sum()
 
@@ -117,9 +120,9 @@ def models(device: torch.device) -> dict[str, nn.Module]:
 
 
 def loss_of(model: nn.Module, batch: dict[str, torch.Tensor], precision: str = FLOAT) -> torch.Tensor:
-    returns_loss = isinstance(model, ChunkedTranslator | TorchTranslator)
     with torch.autocast(batch["labels"].device.type, torch.bfloat16, enabled=precision == BFLOAT):
-        loss: torch.Tensor = model(**batch) if returns_loss else model(**batch, use_cache=False).loss
+        outputs: Any = model(**batch, use_cache=False) if isinstance(model, PreTrainedModel) else model(**batch)
+    loss: torch.Tensor = outputs.loss if isinstance(model, PreTrainedModel) else outputs
     return loss
 
 
@@ -143,22 +146,34 @@ def full_batch(device: torch.device) -> dict[str, torch.Tensor]:
     return {"input_ids": ids[0], "labels": ids[1]}
 
 
+def check_gradients(rows: Mapping[str, nn.Module], batch: dict[str, torch.Tensor]) -> None:
+    """Check that all models have the loss of the first one, and the norm of its gradient, without dropout."""
+    found = {}
+    for row, model in rows.items():
+        loss = loss_of(model.eval(), batch)
+        loss.backward()
+        gradients = [each.grad.double() for each in model.parameters() if each.grad is not None]
+        found[row] = torch.stack([loss.detach().double(), torch.cat([each.flatten() for each in gradients]).norm()])
+        model.zero_grad()
+    first = next(iter(found.values()))
+    for row, values in found.items():
+        torch.testing.assert_close(values, first, rtol=1e-4, atol=1e-4, msg=f"{row}: {values}, {first}")
+
+
 def groups(device: torch.device) -> Iterator[Group]:
     rows, batch = models(device), full_batch(device)
+    ours: Any = rows[SDPA]
+    peers = installed_peers(ours, batch)
 
     def check() -> None:
-        found = {}
-        for row, model in rows.items():
-            loss = loss_of(model.eval(), batch)
-            loss.backward()
-            gradients = [each.grad.double() for each in model.parameters() if each.grad is not None]
-            found[row] = torch.stack([loss.detach().double(), torch.cat([each.flatten() for each in gradients]).norm()])
-            model.zero_grad()
-        first = next(iter(found.values()))
-        for row, values in found.items():
-            torch.testing.assert_close(values, first, rtol=1e-4, atol=1e-4, msg=f"{row}: {values}, {first}")
+        check_gradients(rows, batch)
+        expected = loss_of(ours.eval(), batch).item()
+        for row, peer in peers.items():
+            assert abs(peer.loss() / expected - 1) < 1e-5, f"{row}: {peer.loss()}, {expected}"
 
-    yield Group(f"{PAIRS} x {TOKENS} tokens", {row: trained(model, batch) for row, model in rows.items()}, check)
+    functions = {row: trained(model, batch) for row, model in rows.items()}
+    functions |= {row: peer.step for row, peer in peers.items()}
+    yield Group(f"{PAIRS} x {TOKENS} tokens", functions, check)
 
 
 def mixed_lengths(number: int, generator: np.random.Generator) -> np.ndarray:
@@ -261,6 +276,7 @@ BENCHMARK = Benchmark(
     ROOT / "docs" / "speed.md",
     {"train_transformer": groups, "mixed": mixed, "bfloat16": bfloat16},
     report,
+    ("x_transformers", "keras", "jax"),
 )
 
 if __name__ == "__main__":

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import efficient_attention, generation, harness, startup, tokenizer_training, train_transformer
+from benchmarks import (
+    efficient_attention,
+    generation,
+    harness,
+    peers,
+    startup,
+    tokenizer_training,
+    train_recurrent,
+    train_transformer,
+)
 from benchmarks.__main__ import benchmarks
 from benchmarks.harness import (
     Benchmark,
@@ -35,6 +44,7 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "MATRIX", 32)
     monkeypatch.setattr(harness, "COPIED", 2**12)
     monkeypatch.setattr(harness, "SHORTEST", 0.0)
+    monkeypatch.setattr(harness, "PAUSE", 0.0)
 
 
 def record_of(times: dict[str, dict[str, list[float]]], sizes: dict[str, dict[str, int]] | None = None) -> Record:
@@ -151,7 +161,7 @@ def test_the_patterns_of_efficient_attention_are_right(monkeypatch: pytest.Monke
             function()
 
 
-@pytest.mark.parametrize("module", [generation, startup, tokenizer_training, train_transformer])
+@pytest.mark.parametrize("module", [generation, startup, tokenizer_training, train_recurrent, train_transformer])
 def test_the_page_of_speed_has_the_tables_of_the_record(module: Any) -> None:
     benchmark = module.BENCHMARK
     record = Record.read(benchmark.path)
@@ -178,6 +188,41 @@ def test_the_steps_of_training_have_equal_losses_and_gradients(monkeypatch: pyte
     group.functions[train_transformer.SDPA]()
     with pytest.raises(AssertionError, match="hfattn, sdpa"):  # after a step, its weights are others
         group.check()
+
+
+@pytest.mark.parametrize(
+    ("package", "make"), [("x_transformers", peers.x_transformers_peer), ("jax", peers.keras_peer)]
+)
+def test_a_translator_of_another_library_has_the_same_loss(
+    monkeypatch: pytest.MonkeyPatch, package: str, make: Any
+) -> None:
+    pytest.importorskip(package, reason="the extra bench is not installed")
+    monkeypatch.setattr(train_transformer, "PAIRS", 2)
+    monkeypatch.setattr(train_transformer, "TOKENS", 5)
+    torch.manual_seed(0)
+    ours, batch = generation.transformer_model(), train_transformer.full_batch(CPU)
+    expected = train_transformer.loss_of(ours.eval(), batch).item()
+    peer = make(ours, batch)
+    assert peer.loss() == pytest.approx(expected, rel=1e-5)
+    peer.step()
+    assert peer.loss() < expected
+
+
+def test_the_steps_of_recurrent_models_have_equal_losses_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WIDTH": 6, "V": 40, "EMBEDDING": 3, "ROWS": 2, "STEPS": {4: 2}}.items():
+        monkeypatch.setattr(train_recurrent, name, value)
+    for name, value in {"PAIRS": 2, "TOKENS": 5, "V": 40}.items():
+        monkeypatch.setattr(train_transformer, name, value)
+    torch.manual_seed(0)
+    translators, (characters,) = list(train_recurrent.translators(CPU)), train_recurrent.character_models(CPU)
+    assert len(translators) == 3
+    for group in translators:
+        group.check()
+        group.functions[train_recurrent.CHUNKED]()
+    characters.check()
+    characters.functions[train_recurrent.TRAINER]()
+    with pytest.raises(AssertionError, match="hfattn, plain loop"):  # both rows of that model are after a step
+        characters.check()
 
 
 def test_batches_of_mixed_lengths_have_the_same_losses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def test_the_modules_that_are_checked_are_those_of_the_extras() -> None:
         assert len(set(modules)) == len(named(extra)), extra
         # Of an extra that dev does not have, the distribution has the name of its module.
         assert {canonicalize_name(MODULES.get(module, [module])[0]) for module in modules} == named(extra), extra
-    assert EXTRAS.keys() == OPTIONAL.keys() - {"docs", "dev"}
+    assert EXTRAS.keys() == OPTIONAL.keys() - {"docs", "bench", "dev"}
     assert COMMANDS.keys() == {"base", *EXTRAS}
 
 
