@@ -53,8 +53,8 @@ Places = Annotated[
     typer.Option(
         "--data",
         metavar="PLACE",
-        help="The data of the run, if they are not part of hfattn: a file or an id on the Hub, or test=FILE; may be "
-        "repeated.",
+        help="The data of the run, if they are not part of hfattn: a file or an id on the Hub, test=FILE or, of a "
+        "mixture, TASK=PLACE; may be repeated.",
     ),
 ]
 Sign = Annotated[

@@ -117,14 +117,17 @@ class FinishedRun(RecipeTests):
             assert values[name] == pytest.approx(results["metrics"][part][score], abs=1e-6)  # rounded
         self.check_card(card, printed_by_card(finished / "run"), results)
 
+    def places(self, data: dict[str, Any]) -> list[str]:
+        """Return the words after ``--data`` for the section ``data`` of a configuration."""
+        files = {name: data.get(name) for name in ("dataset", "validation", "test")}
+        return [str(file) if name == "dataset" else f"{name}={file}" for name, file in files.items() if is_path(file)]
+
     def test_its_scores_are_measured_again(self, finished: Path) -> None:
         """As ``hfattn verify --measure`` does in a sandbox; the model is not told the right answers."""
         results, data = results_of(finished / "run"), yaml.safe_load((finished / "tiny.yaml").read_text())["data"]
-        files = {name: data.get(name) for name in ("dataset", "validation", "test")}
-        places = [str(file) if name == "dataset" else f"{name}={file}" for name, file in files.items() if is_path(file)]
-        planned = plan_measurement(results, places)
+        planned = plan_measurement(results, self.places(data))
         if isinstance(planned, str):
-            assert self.recipe in ("baselines", "masked_lm", "text_to_text"), planned
+            assert self.recipe in ("baselines", "masked_lm"), planned
             assert planned.startswith("as recorded, not measured again: only the scores of classification, ")
             return
         model, tokenizer, _ = load_any_model(str(finished / "run"))
@@ -135,7 +138,9 @@ class FinishedRun(RecipeTests):
         same = results["training"]["precision"] == "float32"
         assert f"agree {'to the shown digits' if same else 'within the tolerance'}" in check.detail
         for part, scores in results["metrics"].items():
-            name = next(name for name in ("accuracy", "exact_match", "f1", "pearson", "recall_at_1") if name in scores)
+            name = next(
+                name for name in ("accuracy", "exact_match", "f1", "pearson", "recall_at_1", "score") if name in scores
+            )
             edited = json.loads(json.dumps(results))
             edited["metrics"][part][name] += 0.001 if same else 0.2
             found = judge_measurement(done, replace(planned, results=edited))

@@ -20,6 +20,7 @@ from hfattn.data.batches import TrainingExamples
 from hfattn.data.documents import Document, Documents
 from hfattn.data.spans import SENTINEL, sentinel_ids
 from hfattn.errors import UserError
+from hfattn.hub.measuring import plan_measurement
 from hfattn.metrics import task_scores
 from hfattn.pipelines import TextToTextPipeline
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
@@ -382,6 +383,47 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
         assert printed == "\n".join([*outputs, outputs[0]]) + "\n" or printed.split() == [
             word for text in (*outputs, outputs[0]) for word in text.split()
         ]
+
+    def places(self, data: dict[str, Any]) -> list[str]:
+        return [f"{name}={task['dataset']}" for name, task in data["tasks"].items() if task["dataset"] != "dates"]
+
+    def test_the_data_of_each_task_are_named_to_measure_it(self, finished: Path) -> None:
+        results = json.loads((finished / "run" / "results.json").read_text())
+        reviews, scores = finished / "reviews.tsv", finished / "scores.tsv"
+        told = plan_measurement(results, [f"sst2={reviews}"])
+        assert told == (
+            "as recorded, not measured again: the data of task relatedness are 'scores.tsv'; give them with --data "
+            "relatedness=DATASET"
+        )
+        results["configuration"]["data"]["tasks"]["sst2"] |= {"test": "other.tsv", "split": [0.8, 0.2]}
+        told = plan_measurement(results, [f"sst2={reviews}", f"relatedness={scores}"])
+        assert "the part sst2.test is 'other.tsv'; give it with --data sst2.test=FILE" in str(told)
+        for place in (str(reviews), f"sst={reviews}", f"sst2.tests={reviews}"):
+            with pytest.raises(
+                UserError, match=r"names no task of the run \(sst2, relatedness, translate\); write TASK="
+            ):
+                plan_measurement(results, [place])
+        with pytest.raises(
+            UserError, match=r"The data of task translate are part of hfattn \(dates\); leave --data tra"
+        ):
+            plan_measurement(
+                results, [f"sst2={reviews}", f"sst2.test={reviews}", f"relatedness={scores}", "translate=x"]
+            )
+
+    def test_the_run_is_reproduced_with_the_data_of_each_task(self, finished: Path, tmp_path: Path) -> None:
+        places = [f"sst2={finished / 'reviews.tsv'}", f"relatedness={finished / 'scores.tsv'}"]
+        words = [word for place in places for word in ("--data", place)]
+        command = [
+            sys.executable,
+            "-m",
+            "hfattn",
+            "reproduce",
+            finished / "run",
+            *words,
+            "--output_dir",
+            tmp_path / "again",
+        ]
+        assert "reproduced bit for bit" in run(command, cwd=tmp_path).stdout
 
     def test_each_task_has_its_scores_and_rate(self, finished: Path) -> None:
         results = json.loads((finished / "run" / "results.json").read_text())

@@ -10,6 +10,7 @@ from transformers import EvalPrediction
 
 from ..data.image_texts import text_groups, text_numbers
 from ..data.images import LabeledImages
+from ..data.pairs import Pair
 from ..data.questions import FoundAnswer
 from ..metrics import (
     AnswerMetric,
@@ -20,11 +21,13 @@ from ..metrics import (
     class_predictions_of_images,
     class_results,
     classification_report,
+    main_score,
     multi_label_report,
     neighbor_accuracy,
     regression_report,
     retrieval_scores,
     sentence_scores,
+    task_scores,
     text_scores,
     translation_report,
 )
@@ -48,15 +51,10 @@ def scores_of_translations(measurement: Measurement, part: str, result: Result) 
     Raises:
         AssertionError: these are not a text for each source.
     """
-    pairs, sent = measurement.items[part], result.facts.get("translations")
-    found = sent.get(part) if isinstance(sent, dict) else None
+    pairs = measurement.items[part]
     scores: dict[str, Any] = {}
     for search in measurement.order["searches"][part]:
-        texts = found.get(search) if isinstance(found, dict) else None
-        assert isinstance(texts, list), f"the process sent no translations of {part}"
-        complete = len(texts) == len(pairs) and all(isinstance(text, str) for text in texts)
-        assert complete, f"the process did not send a translation of each source of {part}"
-        texts = [text.encode("utf-8", "replace").decode() for text in texts]  # half of a surrogate pair is no character
+        texts = _written(result, part, search, len(pairs))
         report = translation_report([pair.source for pair in pairs], texts, [pair.target for pair in pairs])
         report["translated"] = report.pop("pairs")
         if search == "greedy":
@@ -64,6 +62,38 @@ def scores_of_translations(measurement: Measurement, part: str, result: Result) 
         else:
             del report["translated"]
             scores[search] = report
+    return scores
+
+
+def _written(result: Result, place: str, search: str, number: int) -> list[str]:
+    """Return the texts that the sandbox has sent for the sources of a place, one for each of them."""
+    sent = result.facts.get("translations")
+    found = sent.get(place) if isinstance(sent, dict) else None
+    texts = found.get(search) if isinstance(found, dict) else None
+    assert isinstance(texts, list), f"the process sent no translations of {place}"
+    complete = len(texts) == number and all(isinstance(text, str) for text in texts)
+    assert complete, f"the process did not send a translation of each source of {place}"
+    return [text.encode("utf-8", "replace").decode() for text in texts]  # half of a surrogate pair is no character
+
+
+def scores_of_tasks(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of the tasks of a part by the outputs that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not a text for each source.
+    """
+    of_tasks: dict[str, list[Pair]] = {}
+    for pair in measurement.items[part]:
+        of_tasks.setdefault(pair.kind, []).append(pair)
+    sections, tasks = measurement.results["data"]["tasks"], {}
+    for name, pairs in of_tasks.items():
+        texts = _written(result, f"{part}/{name}", "written", len(pairs))
+        metric, labels = sections[name]["metric"], sections[name]["labels"]
+        tasks[name] = {**task_scores(metric, texts, [pair.target for pair in pairs], labels), "examples": len(pairs)}
+    scores: dict[str, Any] = {"tasks": tasks}
+    if tasks.keys() == measurement.results["metrics"][part]["tasks"].keys():
+        mains = [main_score(sections[name]["metric"], of_task) for name, of_task in tasks.items()]
+        scores |= {"score": sum(mains) / len(mains), "examples": sum(map(len, of_tasks.values()))}
     return scores
 
 
@@ -296,6 +326,7 @@ SCORES = {
     "image_classification": scores_of_images,
     "multiple_choice": scores_of_choices,
     "translation": scores_of_translations,
+    "text_to_text": scores_of_tasks,
     "image_captioning": scores_of_captions,
     "token_classification": scores_of_tags,
     "question_answering": scores_of_answers,

@@ -6,7 +6,7 @@ them with ``results.json``. A language model is scored in the sandbox, because t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..data.images import as_base64
 from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
 from ..data.splitting import choose_indices
+from ..data.tasks import LIKELIHOOD, TaskConfig
 from ..data.text import EMBEDDED, open_text, split_positions
 from ..data.text_pairs import PairNumbers
 from ..errors import UserError
@@ -58,7 +59,7 @@ def plan_measurement(results: Mapping[str, Any], places: Sequence[str]) -> Measu
     Args:
         results: content of ``results.json``.
         places: a dataset, as in ``data.dataset``; and ``validation=FILE`` and ``test=FILE`` for parts with a file of
-            their own.
+            their own; of a mixture of tasks, ``TASK=DATASET`` and ``TASK.test=FILE``.
 
     Returns:
         The measurement, or why the scores stay as they are recorded.
@@ -82,6 +83,10 @@ def plan_measurement(results: Mapping[str, Any], places: Sequence[str]) -> Measu
         number = results["configuration"]["evaluation"]["examples"]
         chosen = {part: choose_indices(len(items[part]), number, results["seed"]) for part in parts}
         items = {part: [items[part][i] for i in places] for part, places in chosen.items()}
+    if name == "text_to_text":
+        items = {part: _written_items(results, data, examples) for part, examples in items.items()}
+        if not any(items.values()):
+            return f"{AS_RECORDED}: its tasks are scored by likelihood, which needs the right answers"
     if name == "self_supervised":
         items["train"] = _bank(results, data)
     # As in training: the same rounding.
@@ -153,6 +158,30 @@ def _translations(results: Any, data: Any, parts: Any, items: Any) -> dict[str, 
     }
 
 
+def _written_items(results: Any, data: Any, pairs: Sequence[Any]) -> list[Any]:
+    """Return the pairs whose outputs are scored, those that the run has drawn of each task."""
+    number, chosen = results["configuration"]["evaluation"]["examples"], []
+    for task, section in data.sections.items():
+        if section.metric != LIKELIHOOD:
+            of_task = [pair for pair in pairs if pair.kind == task]
+            chosen += [of_task[i] for i in choose_indices(len(of_task), number, results["seed"])]
+    return chosen
+
+
+def _tasks(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    from ..training.tasks_config import TasksEvaluationConfig  # the recipes import this package
+
+    evaluation = TasksEvaluationConfig(**results["configuration"]["evaluation"])
+    texts: dict[str, list[str]] = {}
+    for part, pairs in items.items():
+        for pair in pairs:
+            texts.setdefault(f"{part}/{pair.kind}", []).append(pair.source)
+    metrics = {name: section.metric for name, section in data.sections.items()}
+    search_of = {task: search for tasks, search in evaluation.searches(metrics) for task in tasks}
+    searches = {place: {"written": search_of[place.partition("/")[2]]} for place in texts}
+    return {"kind": "translations", "texts": texts, "searches": searches}
+
+
 def _characters(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     texts = {part: [text] for part, text in parts.items()}
     streams = _streams(results, data)
@@ -219,6 +248,7 @@ _ORDERS = {
     "image_classification": _images,
     "multiple_choice": _choices,
     "translation": _translations,
+    "text_to_text": _tasks,
     "image_captioning": _captions,
     "char_lm": _characters,
     "causal_lm": _tokens,
@@ -240,13 +270,53 @@ def recorded_data(recipe: Any, recorded: Mapping[str, Any], places: Sequence[str
         UserError: the recorded section is none of the recipe, asks for too many generated examples, or its data are
             part of the package and a place is given.
     """
+    if hasattr(recipe.DataConfig, "read_tasks"):
+        return _recorded_tasks(recipe.DataConfig, recorded, places)
+    return _recorded_section(recipe.DataConfig, recorded, places)
+
+
+def _recorded_tasks(config: Any, recorded: Mapping[str, Any], places: Sequence[str]) -> Any:
+    """Return the section ``data`` of a mixture with the places given, or why the data cannot be read."""
     from ..training.config import build_section  # the recipes import this package
 
-    recorded = as_recorded(recorded) if issubclass(recipe.DataConfig, PartsConfig) else recorded
-    data = build_section(recipe.DataConfig, dict(recorded), "data.")
+    names = recorded.get("only") or list(recorded["tasks"])
+    of_tasks: dict[str, list[str]] = {name: [] for name in names}
+    for place in places:
+        left, _, file = place.partition("=")
+        name, _, part = left.partition(".")
+        if not file or name not in of_tasks or part not in ("", *PARTS[1:]):
+            raise UserError(
+                f"--data {place} names no task of the run ({', '.join(map(printable, names))}); write TASK=DATASET or "
+                "TASK.test=FILE."
+            )
+        of_tasks[name].append(f"{part}={file}" if part else file)
+    tasks: dict[str, Any] = {}
+    for name, given in of_tasks.items():
+        section = _recorded_section(TaskConfig, recorded["tasks"][name], given, printable(name))
+        if isinstance(section, str):
+            return section
+        tasks[name] = asdict(section)
+    return build_section(config, {**recorded, "tasks": tasks}, "data.")
+
+
+def _recorded_section(config: Any, recorded: Mapping[str, Any], places: Sequence[str], task: str = "") -> Any:
+    """Return a section that names a dataset with the places given, or why it cannot be read.
+
+    Args:
+        config: class of the section.
+        recorded, places: as in ``recorded_data``.
+        task: name of the task of a mixture.
+    """
+    from ..training.config import build_section  # the recipes import this package
+
+    section = f"data.tasks.{task}." if task else "data."
+    if issubclass(config, PartsConfig) and not task:  # of a task, fields that have their default are not recorded
+        recorded = as_recorded(recorded)
+    data = build_section(config, dict(recorded), section)
     if data.dataset in (EMBEDDED, *getattr(data, "generated", ())):
         if places:
-            raise UserError(f"The data of this run are part of hfattn ({data.dataset}); leave --data out.")
+            what, option = (f"task {task}", f"--data {task}=") if task else ("this run", "--data")
+            raise UserError(f"The data of {what} are part of hfattn ({data.dataset}); leave {option} out.")
         if max(getattr(data, "examples", 0), getattr(data, "evaluation_examples", 0)) > _MOST:
             raise UserError(f"results.json says that more than {_MOST:,} examples were generated; copy the file again.")
         return data
@@ -255,13 +325,15 @@ def recorded_data(recipe: Any, recorded: Mapping[str, Any], places: Sequence[str
         part, equals, file = place.partition("=")
         given |= {part: file} if equals and part in PARTS[1:] else {"dataset": place}
     if "dataset" not in given:
-        return f"the data are {printable(repr(data.dataset), 80)}; give them with --data"
+        what, option = (f"the data of task {task}", f"--data {task}=DATASET") if task else ("the data", "--data")
+        return f"{what} are {printable(repr(data.dataset), 80)}; give them with {option}"
     for part in PARTS[1:]:
         named = recorded.get(part)
         own_file = named is not None and is_local(given["dataset"]) and recorded.get("part_column") is None
         if own_file and part not in given:
-            return f"the part {part} is {printable(repr(named), 80)}; give it with --data {part}=FILE"
-    return build_section(recipe.DataConfig, {**recorded, **given}, "data.")
+            place = f"{task}.{part}" if task else part
+            return f"the part {place} is {printable(repr(named), 80)}; give it with --data {place}=FILE"
+    return build_section(config, {**recorded, **given}, section)
 
 
 def read_recorded(data: Any, results: Mapping[str, Any]) -> dict[str, Any]:
