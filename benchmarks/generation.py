@@ -25,7 +25,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast, set_seed
 from transformers.utils import logging
 
-from benchmarks.harness import ROOT, Benchmark, Group, Record, circumstances, run, times_table
+from benchmarks.harness import ROOT, Benchmark, Group, Record, run, titled_tables
 from hfattn import (
     BahdanauConfig,
     BahdanauForConditionalGeneration,
@@ -176,13 +176,7 @@ def char_rnn(device: torch.device) -> Iterator[Group]:
 
 
 def report(record: Record) -> str:
-    parts = [
-        f"**{title}, milliseconds (and ratio to the first row)**\n\n{times_table(record, table, 'generate()')}\n"
-        f"{circumstances(record, table)}\n"
-        for table, title in TITLES.items()
-        if table in record.columns
-    ]
-    return "\n".join(parts)
+    return titled_tables(record, {table: (title, "generate()") for table, title in TITLES.items()})
 
 
 BENCHMARK = Benchmark(

@@ -19,7 +19,7 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -290,6 +290,22 @@ def times_table(record: Record, table: str, first: str) -> str:
             cells.append(three_digits(1e3 * column.median(name)) + (f" ({shown})" if name != rows[0] else ""))
         lines.append([name, *cells])
     return markdown([first, *columns], lines)
+
+
+def titled_tables(record: Record, titles: Mapping[str, tuple[str, str]]) -> str:
+    """Return the tables of a record in milliseconds.
+
+    Args:
+        record: the record; a table that it does not have is left out.
+        titles: the title of each table, and the heading of its first column.
+    """
+    parts = [
+        f"**{title}, milliseconds (and ratio to the first row)**\n\n{times_table(record, table, first)}\n"
+        f"{circumstances(record, table)}\n"
+        for table, (title, first) in titles.items()
+        if table in record.columns
+    ]
+    return "\n".join(parts)
 
 
 def write_between(page: Path, marker: str, text: str) -> None:

@@ -2,10 +2,9 @@
 
     pip install 'hfattn[bench]'
 
-Both have no parameters for the biases of queries, keys and values, or have them at zero as ours at the start.
+The biases of an attention are missing in x-transformers, and zero in Keras, as ours are before training.
 """
 
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,11 +16,9 @@ from torch import nn
 from hfattn import VaswaniForConditionalGeneration
 from hfattn.models.modeling_vaswani import sinusoidal_positions
 
-X_TRANSFORMERS, KERAS = "x-transformers", "Keras on JAX"
 
-
-class Peer(NamedTuple):
-    """Another implementation of a translator, and a batch.
+class KerasPeer(NamedTuple):
+    """The translator in Keras, and a batch.
 
     Attributes:
         loss: returns the loss without dropout.
@@ -34,6 +31,8 @@ class Peer(NamedTuple):
 
 class XTransformersTranslator(nn.Module):
     """Encoder and decoder of x-transformers between one matrix of embeddings and an output layer."""
+
+    positions: torch.Tensor
 
     def __init__(self, ours: VaswaniForConditionalGeneration) -> None:
         from x_transformers import Decoder, Encoder
@@ -69,35 +68,21 @@ class XTransformersTranslator(nn.Module):
                 for theirs, linear in ((inner, layer.feed_forward.fc1), (outer, layer.feed_forward.fc2)):
                     theirs.load_state_dict(linear.state_dict())
         self.start, self.width = config.decoder_start_token_id, config.hidden_size
+        places = torch.arange(config.max_position_embeddings)
+        self.register_buffer("positions", sinusoidal_positions(places, self.width))
 
     def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         written = torch.cat([torch.full_like(labels[:, :1], self.start), labels[:, :-1]], dim=1)
-        positions = sinusoidal_positions(torch.arange(labels.shape[1], device=labels.device), self.width)
         read, written = (
-            self.dropout(self.embedding(ids) * self.width**0.5 + positions) for ids in (input_ids, written)
-        )  # fmt: skip
+            self.dropout(self.embedding(ids) * self.width**0.5 + self.positions[: ids.shape[1]])
+            for ids in (input_ids, written)
+        )
         states = self.decoder(written, context=self.encoder(read))
         logits = nn.functional.linear(states, self.embedding.weight)
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-def x_transformers_peer(ours: VaswaniForConditionalGeneration, batch: dict[str, torch.Tensor]) -> Peer:
-    model = XTransformersTranslator(ours).to(batch["labels"].device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-
-    def loss() -> float:
-        with torch.no_grad():
-            return float(model.eval()(**batch).item())
-
-    def step() -> None:
-        model.train()(**batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return Peer(loss, step)
-
-
-def keras_peer(ours: VaswaniForConditionalGeneration, batch: dict[str, torch.Tensor]) -> Peer:
+def keras_peer(ours: VaswaniForConditionalGeneration, batch: dict[str, torch.Tensor]) -> KerasPeer:
     """Return the layers of Keras, compiled by XLA, in float32 on as many threads as PyTorch has."""
     os.environ["KERAS_BACKEND"] = "jax"
     if torch.get_num_threads() == 1:
@@ -161,14 +146,4 @@ def keras_peer(ours: VaswaniForConditionalGeneration, batch: dict[str, torch.Ten
         model.train_on_batch(inputs, labels)
         jax.block_until_ready([each.value for each in model.trainable_variables])
 
-    return Peer(lambda: float(model.test_on_batch(inputs, labels)), step)
-
-
-def installed_peers(ours: VaswaniForConditionalGeneration, batch: dict[str, torch.Tensor]) -> dict[str, Peer]:
-    """Return the peers whose packages are installed, by the names of their rows; that of JAX on a CPU alone."""
-    found = {}
-    if importlib.util.find_spec("x_transformers"):
-        found[X_TRANSFORMERS] = x_transformers_peer(ours, batch)
-    if batch["labels"].device.type == "cpu" and importlib.util.find_spec("keras") and importlib.util.find_spec("jax"):
-        found[KERAS] = keras_peer(ours, batch)
-    return found
+    return KerasPeer(lambda: float(model.test_on_batch(inputs, labels)), step)

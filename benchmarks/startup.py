@@ -21,7 +21,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.utils import logging
 
 from benchmarks.generation import MARIAN, marian_of, transformer_model, word_tokenizer
-from benchmarks.harness import ROOT, Benchmark, Function, Group, Record, circumstances, run, times_table
+from benchmarks.harness import ROOT, Benchmark, Function, Group, Record, run, titled_tables
 
 TRANSFORMERS, PYTHON, COMMAND = f"{MARIAN}, transformers", "hfattn, in Python", "hfattn, its command"
 SENTENCE, WRITTEN = "w11 w12 w13 w14 w15 w16 w17 w18", 16
@@ -78,8 +78,7 @@ def groups(device: torch.device) -> Iterator[Group]:
 
 
 def report(record: Record) -> str:
-    table = times_table(record, "startup", "a process of")
-    return f"**Start, milliseconds (and ratio to the first row)**\n\n{table}\n{circumstances(record, 'startup')}\n"
+    return titled_tables(record, {"startup": ("Start", "a process of")})
 
 
 BENCHMARK = Benchmark("startup", ROOT / "docs" / "speed.md", {"startup": groups}, report)

@@ -16,7 +16,7 @@ import sentencepiece
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.harness import ROOT, Benchmark, Group, Record, circumstances, run, times_table
+from benchmarks.harness import ROOT, Benchmark, Group, Record, run, titled_tables
 from hfattn.data import open_text
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
@@ -60,9 +60,7 @@ def groups(device: torch.device) -> Iterator[Group]:
 
 
 def report(record: Record) -> str:
-    table = times_table(record, "tokenizers", "trainer")
-    title = f"**Training of {SIZE:,} subwords, milliseconds (and ratio to the first row)**"
-    return f"{title}\n\n{table}\n{circumstances(record, 'tokenizers')}\n"
+    return titled_tables(record, {"tokenizers": (f"Training of {SIZE:,} subwords", "trainer")})
 
 
 BENCHMARK = Benchmark(

@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy, linear
 from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
-from benchmarks.harness import ROOT, Benchmark, Group, Record, circumstances, run, times_table
+from benchmarks.harness import ROOT, Benchmark, Group, Record, run, titled_tables
 from benchmarks.train_transformer import (
     BFLOAT,
     FLOAT,
@@ -220,13 +220,7 @@ TITLES = {
 
 
 def report(record: Record) -> str:
-    parts = [
-        f"**{title}, milliseconds (and ratio to the first row)**\n\n{times_table(record, table, what)}\n"
-        f"{circumstances(record, table)}\n"
-        for table, (title, what) in TITLES.items()
-        if table in record.columns
-    ]
-    return "\n".join(parts)
+    return titled_tables(record, TITLES)
 
 
 BENCHMARK = Benchmark(

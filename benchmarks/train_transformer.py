@@ -7,7 +7,7 @@ tokens, one matrix for both embeddings and the output layer, and dropout 0.1 of 
 One row of hfattn has the loss in chunks, as the recipes on a CPU (docs/speed.md); the others have all logits. A step
 reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its gradient, and AdamW. Before it is timed,
 the losses and the norms of the gradients of all rows are compared, without dropout; of x-transformers and Keras, which
-``pip install 'hfattn[bench]'`` installs, the losses alone, because their layers have other biases.
+``pip install 'hfattn[bench]'`` installs, the losses alone.
 
 The second table has an epoch over 512 pairs of mixed lengths, about 15 + 15 tokens: in random batches of 64 pairs,
 padded to the longest, or in batches of similar lengths with at most 2,048 tokens on a side, as ``max_tokens`` of
@@ -16,6 +16,7 @@ the recipes makes them. The losses over all pairs are compared first. The third 
 docs/records/train_transformer.json and the tables of docs/speed.md.
 """
 
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
@@ -29,8 +30,8 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from benchmarks.generation import LAYERS, WIDTH, V, marian_of, transformer_model
-from benchmarks.harness import ROOT, Benchmark, Group, Record, circumstances, run, times_table
-from benchmarks.peers import installed_peers
+from benchmarks.harness import ROOT, Benchmark, Group, Record, run, titled_tables
+from benchmarks.peers import XTransformersTranslator, keras_peer
 from hfattn import BahdanauForConditionalGeneration, VaswaniForConditionalGeneration
 from hfattn.data import TokenBatches
 from hfattn.exchange.from_torch import DECODER, ENCODER, GENERATOR
@@ -43,6 +44,7 @@ from hfattn.training.arguments import computes_bfloat16
 
 PAIRS, TOKENS = 64, 32
 MARIAN, SDPA, EAGER, TORCH = "Marian, sdpa", "hfattn, sdpa", "hfattn, eager", "nn.Transformer"
+X_TRANSFORMERS, KERAS = "x-transformers", "Keras on JAX"
 CHUNKED, MARIAN_EAGER = "hfattn, sdpa, loss in chunks", "Marian, eager"
 MIXED, LONGEST = 512, 60  # pairs of mixed lengths, and tokens of the longest
 RANDOM, BY_TOKENS = "random batches", "batches by tokens"
@@ -163,16 +165,21 @@ def check_gradients(rows: Mapping[str, nn.Module], batch: dict[str, torch.Tensor
 def groups(device: torch.device) -> Iterator[Group]:
     rows, batch = models(device), full_batch(device)
     ours: Any = rows[SDPA]
-    peers = installed_peers(ours, batch)
+    functions = {row: trained(model, batch) for row, model in rows.items()}
+    losses: dict[str, Callable[[], float]] = {SDPA: lambda: loss_of(ours.eval(), batch).item()}
+    if importlib.util.find_spec("x_transformers"):
+        other = XTransformersTranslator(ours).to(device)
+        functions[X_TRANSFORMERS] = trained(other, batch)
+        losses[X_TRANSFORMERS] = lambda: loss_of(other.eval(), batch).item()
+    if device.type == "cpu" and importlib.util.find_spec("keras") and importlib.util.find_spec("jax"):
+        losses[KERAS], functions[KERAS] = keras_peer(ours, batch)
 
     def check() -> None:
         check_gradients(rows, batch)
-        expected = loss_of(ours.eval(), batch).item()
-        for row, peer in peers.items():
-            assert abs(peer.loss() / expected - 1) < 1e-5, f"{row}: {peer.loss()}, {expected}"
+        expected = losses[SDPA]()
+        for row, loss in losses.items():
+            assert abs(loss() / expected - 1) < 1e-5, f"{row}: {loss()}, {expected}"
 
-    functions = {row: trained(model, batch) for row, model in rows.items()}
-    functions |= {row: peer.step for row, peer in peers.items()}
     yield Group(f"{PAIRS} x {TOKENS} tokens", functions, check)
 
 
@@ -262,13 +269,7 @@ TITLES = {
 
 
 def report(record: Record) -> str:
-    parts = [
-        f"**{title}, milliseconds (and ratio to the first row)**\n\n{times_table(record, table, what)}\n"
-        f"{circumstances(record, table)}\n"
-        for table, (title, what) in TITLES.items()
-        if table in record.columns
-    ]
-    return "\n".join(parts)
+    return titled_tables(record, TITLES)
 
 
 BENCHMARK = Benchmark(

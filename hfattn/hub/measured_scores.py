@@ -69,11 +69,15 @@ def _written(result: Result, place: str, search: str, number: int) -> list[str]:
     """Return the texts that the sandbox has sent for the sources of a place, one for each of them."""
     sent = result.facts.get("translations")
     found = sent.get(place) if isinstance(sent, dict) else None
-    texts = found.get(search) if isinstance(found, dict) else None
-    assert isinstance(texts, list), f"the process sent no translations of {place}"
+    return _texts(found.get(search) if isinstance(found, dict) else None, number, "translation", "source", place)
+
+
+def _texts(texts: Any, number: int, output: str, read: str, place: str) -> list[str]:
+    """Return texts that the sandbox has sent, one for each of what it has read."""
+    assert isinstance(texts, list), f"the process sent no {output}s of {place}"
     complete = len(texts) == number and all(isinstance(text, str) for text in texts)
-    assert complete, f"the process did not send a translation of each source of {place}"
-    return [text.encode("utf-8", "replace").decode() for text in texts]  # half of a surrogate pair is no character
+    assert complete, f"the process did not send a {output} of each {read} of {place}"
+    return [text.encode("utf-8", "replace").decode() for text in texts]  # without half surrogate pairs
 
 
 def scores_of_tasks(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
@@ -104,11 +108,8 @@ def scores_of_captions(measurement: Measurement, part: str, result: Result) -> d
         AssertionError: these are not a caption of each image.
     """
     images, sent = measurement.parts[part], result.facts.get("captions")
-    texts = sent.get(part) if isinstance(sent, dict) else None
-    assert isinstance(texts, list), f"the process sent no captions of {part}"
-    complete = len(texts) == len(images) and all(isinstance(text, str) for text in texts)
-    assert complete, f"the process did not send a caption of each image of {part}"
-    return caption_scores(images, [text.encode("utf-8", "replace").decode() for text in texts])
+    found = sent.get(part) if isinstance(sent, dict) else None
+    return caption_scores(images, _texts(found, len(images), "caption", "image", part))
 
 
 def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:

@@ -172,13 +172,15 @@ def _tasks(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     from ..training.tasks_config import TasksEvaluationConfig  # the recipes import this package
 
     evaluation = TasksEvaluationConfig(**results["configuration"]["evaluation"])
-    texts: dict[str, list[str]] = {}
-    for part, pairs in items.items():
-        for pair in pairs:
-            texts.setdefault(f"{part}/{pair.kind}", []).append(pair.source)
     metrics = {name: section.metric for name, section in data.sections.items()}
     search_of = {task: search for tasks, search in evaluation.searches(metrics) for task in tasks}
-    searches = {place: {"written": search_of[place.partition("/")[2]]} for place in texts}
+    texts: dict[str, list[str]] = {}
+    searches: dict[str, dict[str, Any]] = {}
+    for part, pairs in items.items():
+        for pair in pairs:
+            place = f"{part}/{pair.kind}"
+            texts.setdefault(place, []).append(pair.source)
+            searches[place] = {"written": search_of[pair.kind]}
     return {"kind": "translations", "texts": texts, "searches": searches}
 
 

@@ -19,7 +19,7 @@ def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.
     A ``preprocess_logits_for_metrics``, which avoids storing V numbers for each token during an evaluation. Labels are
     as in ``token_loss``.
     """
-    logits, labels = logits.float(), _targets(labels, logits)
+    logits, labels = logits.float(), following_tokens(labels, logits.shape[1])
     # Flattened first: along a transposed axis of 50,000 tokens, this is six times slower.
     nats = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
@@ -27,8 +27,14 @@ def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.
     return logits.argmax(-1), nats.view_as(labels)
 
 
-def _targets(labels: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
-    return labels[:, -predictions.shape[1] :]  # labels of PackedBlocks start one token before the targets
+def following_tokens(labels: torch.Tensor, num_steps: int) -> torch.Tensor:
+    """Return what a language model predicts (B, T): at each step, the token after the one read last.
+
+    Args:
+        labels: (B, T), or (B, T + 1) of ``PackedBlocks``, which start one token earlier.
+        num_steps: T.
+    """
+    return labels[:, -num_steps:]
 
 
 def preceding_tokens(labels: torch.Tensor, num_steps: int) -> torch.Tensor:
@@ -72,7 +78,7 @@ def token_loss(
         )
 
     logits, backward_logits = outputs["logits"], outputs.get("backward_logits")
-    targets = _targets(labels, logits)
+    targets = following_tokens(labels, logits.shape[1])
     nats = total(logits, targets)
     if backward_logits is not None:
         nats = nats + total(backward_logits, preceding_tokens(labels, logits.shape[1]))
@@ -122,7 +128,7 @@ class LanguageModelScores:
         self.predictions, self.right, self.nats = 0, 0, 0.0
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
-        labels = _targets(torch.as_tensor(prediction.label_ids), prediction.predictions[0])
+        labels = following_tokens(torch.as_tensor(prediction.label_ids), prediction.predictions[0].shape[1])
         scored = labels != IGNORED
         predicted, nats = (torch.as_tensor(tensor)[scored] for tensor in prediction.predictions)
         self.predictions += int(scored.sum())

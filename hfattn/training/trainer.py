@@ -46,7 +46,7 @@ from ..data import (
 )
 from ..errors import NonFiniteError, UserError
 from ..files import writing
-from ..metrics.language_model import IGNORED, preceding_tokens, token_loss
+from ..metrics.language_model import IGNORED, following_tokens, preceding_tokens, token_loss
 from ..models.fast_generation import unhooked
 from ..models.penalties import penalized
 from ..models.strict_config import unknown_message
@@ -586,12 +586,14 @@ class ReliableTrainer(Trainer):
         if self.model.config.is_encoder_decoder and "decoder_input_ids" not in inputs:
             inputs["decoder_input_ids"] = self.model.prepare_decoder_input_ids_from_labels(labels)
         read = inputs.get("decoder_input_ids", inputs["input_ids"])
-        following, preceding = labels[:, -read.shape[1] :], preceding_tokens(labels, read.shape[1])  # as in token_loss
+        targets = [following_tokens(labels, read.shape[1])]  # as in ``token_loss``
+        if self.model.config.model_type == "bilm":
+            targets.append(preceding_tokens(labels, read.shape[1]))
         head = self.model.get_output_embeddings()
-        with nats_for_logits(head, following, preceding, label_smoothing=self._smoothing() or 0.0):
+        with nats_for_logits(head, *targets, label_smoothing=self._smoothing() or 0.0):
             outputs = model(**inputs)
         nats = outputs["logits"] + outputs.get("backward_logits", 0)
-        return self.mean_over_step(nats, following.ne(IGNORED).sum(), num_items_in_batch), outputs
+        return self.mean_over_step(nats, targets[0].ne(IGNORED).sum(), num_items_in_batch), outputs
 
     def _not_finite(self, what: str, step: int) -> NonFiniteError:
         self._close()
