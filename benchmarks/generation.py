@@ -25,7 +25,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast, set_seed
 from transformers.utils import logging
 
-from benchmarks.harness import ROOT, Benchmark, Group, Record, run, titled_tables
+from benchmarks.harness import ROOT, Benchmark, Group, run, titled_tables
 from hfattn import (
     BahdanauConfig,
     BahdanauForConditionalGeneration,
@@ -47,20 +47,23 @@ PARTS = {  # of the name of a parameter here, and of Marian
     "feed_forward.": "",
 }
 TITLES = {
-    "transformer": "Transformer translator",
-    "bahdanau": "Bahdanau translator",
-    "char_rnn": "Character model",
+    "transformer": ("Transformer translator", "generate()"),
+    "bahdanau": ("Bahdanau translator", "generate()"),
+    "char_rnn": ("Character model", "generate()"),
 }
 
 
 def marian_of(ours: VaswaniForConditionalGeneration) -> MarianMTModel:
     """Return a Marian model with the weights of a Transformer, and its interleaved sines and cosines of positions."""
+    own = ours.config
     fields: dict[str, Any] = {}
     for stack in ("encoder", "decoder"):
-        fields |= {f"{stack}_layers": LAYERS, f"{stack}_ffn_dim": 4 * WIDTH, f"{stack}_attention_heads": 8}
+        fields |= {f"{stack}_layers": getattr(own, f"{stack}_layers")}
+        fields |= {f"{stack}_ffn_dim": own.intermediate_size, f"{stack}_attention_heads": own.num_attention_heads}
     config = MarianConfig(
-        vocab_size=V, d_model=WIDTH, scale_embedding=True, activation_function="relu", max_position_embeddings=256,
-        pad_token_id=0, decoder_start_token_id=1, eos_token_id=None, forced_eos_token_id=None, **fields,
+        vocab_size=own.vocab_size, d_model=own.hidden_size, scale_embedding=True, activation_function="relu",
+        max_position_embeddings=256, pad_token_id=own.pad_token_id, decoder_start_token_id=own.decoder_start_token_id,
+        eos_token_id=own.eos_token_id, forced_eos_token_id=None, dropout=own.dropout, **fields,
     )  # fmt: skip
     marian = MarianMTModel(config).eval()
     weights = {}
@@ -75,7 +78,7 @@ def marian_of(ours: VaswaniForConditionalGeneration) -> MarianMTModel:
     )
     for stack in ("encoder", "decoder"):
         positions = torch.arange(256, dtype=torch.float32)[:, None]
-        angles = positions * 10_000 ** -(torch.arange(0, WIDTH, 2) / WIDTH)
+        angles = positions * 10_000 ** -(torch.arange(0, own.hidden_size, 2) / own.hidden_size)
         table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
         getattr(marian.model, stack).embed_positions.weight.data.copy_(table)
     return marian
@@ -175,15 +178,11 @@ def char_rnn(device: torch.device) -> Iterator[Group]:
             )
 
 
-def report(record: Record) -> str:
-    return titled_tables(record, {table: (title, "generate()") for table, title in TITLES.items()})
-
-
 BENCHMARK = Benchmark(
     "generation",
     ROOT / "docs" / "speed.md",
     {"transformer": transformer, "bahdanau": bahdanau, "char_rnn": char_rnn},
-    report,
+    partial(titled_tables, titles=TITLES),
     peers=("ctranslate2",),
 )
 

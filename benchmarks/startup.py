@@ -21,7 +21,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.utils import logging
 
 from benchmarks.generation import MARIAN, marian_of, transformer_model, word_tokenizer
-from benchmarks.harness import ROOT, Benchmark, Function, Group, Record, run, titled_tables
+from benchmarks.harness import ROOT, Benchmark, Function, Group, run, titled_tables
 
 TRANSFORMERS, PYTHON, COMMAND = f"{MARIAN}, transformers", "hfattn, in Python", "hfattn, its command"
 SENTENCE, WRITTEN = "w11 w12 w13 w14 w15 w16 w17 w18", 16
@@ -77,11 +77,8 @@ def groups(device: torch.device) -> Iterator[Group]:
         yield Group("first sentence", translating, check)
 
 
-def report(record: Record) -> str:
-    return titled_tables(record, {"startup": ("Start", "a process of")})
-
-
-BENCHMARK = Benchmark("startup", ROOT / "docs" / "speed.md", {"startup": groups}, report)
+TITLES = {"startup": ("Start", "a process of")}
+BENCHMARK = Benchmark("startup", ROOT / "docs" / "speed.md", {"startup": groups}, partial(titled_tables, titles=TITLES))
 
 if __name__ == "__main__":
     logging.set_verbosity_error()

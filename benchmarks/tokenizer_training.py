@@ -16,7 +16,7 @@ import sentencepiece
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.harness import ROOT, Benchmark, Group, Record, run, titled_tables
+from benchmarks.harness import ROOT, Benchmark, Group, run, titled_tables
 from hfattn.data import open_text
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
@@ -59,12 +59,13 @@ def groups(device: torch.device) -> Iterator[Group]:
         )
 
 
-def report(record: Record) -> str:
-    return titled_tables(record, {"tokenizers": (f"Training of {SIZE:,} subwords", "trainer")})
-
-
+TITLES = {"tokenizers": (f"Training of {SIZE:,} subwords", "trainer")}
 BENCHMARK = Benchmark(
-    "tokenizer_training", ROOT / "docs" / "speed.md", {"tokenizers": groups}, report, ("tokenizers", "sentencepiece")
+    "tokenizer_training",
+    ROOT / "docs" / "speed.md",
+    {"tokenizers": groups},
+    partial(titled_tables, titles=TITLES),
+    ("tokenizers", "sentencepiece"),
 )
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy, linear
 from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
-from benchmarks.harness import ROOT, Benchmark, Group, Record, run, titled_tables
+from benchmarks.harness import ROOT, Benchmark, Group, run, titled_tables
 from benchmarks.train_transformer import (
     BFLOAT,
     FLOAT,
@@ -219,15 +219,11 @@ TITLES = {
 }
 
 
-def report(record: Record) -> str:
-    return titled_tables(record, TITLES)
-
-
 BENCHMARK = Benchmark(
     "train_recurrent",
     ROOT / "docs" / "speed.md",
     {"translators": translators, "bfloat16": bfloat16, "character_models": character_models},
-    report,
+    partial(titled_tables, titles=TITLES),
 )
 
 if __name__ == "__main__":

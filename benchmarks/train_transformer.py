@@ -30,7 +30,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from benchmarks.generation import LAYERS, WIDTH, V, marian_of, transformer_model
-from benchmarks.harness import ROOT, Benchmark, Group, Record, run, titled_tables
+from benchmarks.harness import ROOT, Benchmark, Group, run, titled_tables
 from benchmarks.peers import XTransformersTranslator, keras_peer
 from hfattn import BahdanauForConditionalGeneration, VaswaniForConditionalGeneration
 from hfattn.data import TokenBatches
@@ -268,15 +268,11 @@ TITLES = {
 }
 
 
-def report(record: Record) -> str:
-    return titled_tables(record, TITLES)
-
-
 BENCHMARK = Benchmark(
     "train_transformer",
     ROOT / "docs" / "speed.md",
     {"train_transformer": groups, "mixed": mixed, "bfloat16": bfloat16},
-    report,
+    partial(titled_tables, titles=TITLES),
     ("x_transformers", "keras", "jax"),
 )
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import matplotlib
@@ -20,7 +21,12 @@ from cycler import cycler
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `python docs/figures.py` has docs alone
+
+from benchmarks import generation, train_recurrent, train_transformer
+from benchmarks.harness import Benchmark, Record
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForMaskedLM
 from hfattn.attention import DISTRIBUTIONS, SCORES, LocalMonotonic, LocalPredictive, attend
 from hfattn.explaining import (
@@ -335,6 +341,31 @@ def record(name: str) -> AttentionRecord:
     return AttentionRecord.from_dict(json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8")))
 
 
+def speed(module: ModuleType) -> Figure:
+    """Draw the times of the tables of a benchmark, relative to the first row of each."""
+    benchmark: Benchmark = module.BENCHMARK
+    found = Record.read(benchmark.path)
+    tables = [name for name in module.TITLES if name in found.columns]
+    bars = [sum(len(column.times) for column in found.columns[name].values()) for name in tables]
+    figure = Figure(figsize=(8, sum(0.16 * number + 0.7 for number in bars)), layout="constrained")
+    grid = figure.subplots(len(tables), 1, squeeze=False, height_ratios=[number + 3 for number in bars])[:, 0]
+    for axes, name in zip(grid, tables, strict=True):
+        columns, rows, start, ticks = found.columns[name], found.rows(name), 0.0, []
+        for column in columns.values():
+            for i, row in enumerate(column.times):
+                axes.barh(start + i, column.ratio(row), color=f"C{rows.index(row)}")
+            ticks.append(start + (len(column.times) - 1) / 2)
+            start += len(column.times) + 0.8
+        axes.axvline(1, color=COLORS[-1], linewidth=0.6)
+        axes.set_yticks(ticks, list(columns))
+        axes.tick_params(axis="y", length=0)
+        axes.invert_yaxis()
+        axes.set(title=module.TITLES[name][0], xlabel=f"time / time of {rows[0]}")
+        handles = [Patch(color=f"C{i}", label=row) for i, row in enumerate(rows)]
+        axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "landscapes": landscapes,
     "scaling": scaling,
@@ -350,6 +381,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "flow_spanish": lambda: plot_flow(record("spanish")),
     "heads": lambda: plot_heads(record("heads")),
     "rolled_out": lambda: plot_alignment(rollout(record("heads"))),
+    "speed_generation": lambda: speed(generation),
+    "speed_transformer": lambda: speed(train_transformer),
+    "speed_recurrent": lambda: speed(train_recurrent),
 }
 PAGES = {"explore_spanish": ("spanish", "English to Spanish", 9)}  # name of the record, title, first row
 

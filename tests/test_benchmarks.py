@@ -10,6 +10,7 @@ import torch
 
 from benchmarks import (
     efficient_attention,
+    end_to_end,
     generation,
     harness,
     peers,
@@ -161,7 +162,10 @@ def test_the_patterns_of_efficient_attention_are_right(monkeypatch: pytest.Monke
             function()
 
 
-@pytest.mark.parametrize("module", [generation, startup, tokenizer_training, train_recurrent, train_transformer])
+SPEED = [end_to_end, generation, startup, tokenizer_training, train_recurrent, train_transformer]
+
+
+@pytest.mark.parametrize("module", SPEED)
 def test_the_page_of_speed_has_the_tables_of_the_record(module: Any) -> None:
     benchmark = module.BENCHMARK
     record = Record.read(benchmark.path)
@@ -256,6 +260,24 @@ def test_mixed_precision_has_nearly_the_same_losses_and_is_left_out_where_it_is_
         step.functions["Marian, sdpa, bfloat16"]()
     with pytest.raises(AssertionError, match="Marian, eager"):  # the first row without these steps
         step.check()
+
+
+def test_training_ends_at_the_score_or_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"TRAINING": 200, "VALIDATION": 20, "PAIRS": 8, "SCORE": 0.0}.items():
+        monkeypatch.setattr(end_to_end, name, value)
+    monkeypatch.setitem(end_to_end.OPTIONS, "eval_steps", 2)
+    monkeypatch.setitem(end_to_end.OPTIONS, "max_steps", 4)
+    (group,) = end_to_end.end_to_end(CPU)
+    group.check()
+    for row, train in group.functions.items():
+        train()
+        train()
+        assert capsys.readouterr().out == f"{row}, seed 0: 2 steps\n{row}, seed 1: 2 steps\n"
+    monkeypatch.setattr(end_to_end, "SCORE", 1.0)
+    with pytest.raises(AssertionError, match="hfattn, ReliableSeq2SeqTrainer: the score was not reached with seed 2"):
+        group.functions[end_to_end.OURS]()
 
 
 def test_the_time_of_a_process_that_is_started_counts() -> None:
