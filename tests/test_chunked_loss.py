@@ -46,6 +46,7 @@ def labels_of(dropped: float) -> torch.Tensor:
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS", 1)  # so that a chunk has as few rows as possible
+    monkeypatch.setattr(chunked_loss, "FEWEST_ROWS", 8)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
@@ -61,6 +62,18 @@ def test_the_loss_and_its_gradients_are_those_of_the_logits(smoothing: float, dr
     nats = summed_nats(states, head, labels, smoothing)
     torch.testing.assert_close(nats, plain)
     expected, found = (torch.autograd.grad(each / 7, parameters) for each in (plain, nats))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_each_position_has_an_importance(smoothing: float) -> None:
+    states, head = states_and_head()
+    labels, importance = labels_of(0.4), torch.rand(3, N // 3)
+    parameters = [states, *head.parameters()]
+    each = cross_entropy(head(states).transpose(1, 2), labels, reduction="none", label_smoothing=smoothing)
+    plain, nats = (each * importance).sum(), summed_nats(states, head, labels, smoothing, importance)
+    torch.testing.assert_close(nats, plain)
+    expected, found = (torch.autograd.grad(loss / 7, parameters) for loss in (plain, nats))
     torch.testing.assert_close(found, expected)
 
 

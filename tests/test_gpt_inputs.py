@@ -151,6 +151,12 @@ def test_the_loss_of_a_classifier_is_that_of_the_task_and_of_its_tokens(
     assert trainer.compute_loss(model.eval(), dict(batch)).item() == pytest.approx(task, rel=1e-4)
     whole = trainer.compute_loss(model.train(), dict(batch))
     assert whole.item() == pytest.approx(task + 0.5 * tokens, rel=1e-4)
+    gradients = []
+    for trainer.chunked_loss in (True, False):
+        trainer.compute_loss(model, dict(batch)).backward()
+        gradients.append({name: weight.grad for name, weight in model.named_parameters()})
+        model.zero_grad()
+    torch.testing.assert_close(*gradients)
     halves = [collate([dataset[i] for i in part]) for part in (range(3), range(3, 6))]
     pieces = [trainer.compute_loss(model, half, num_items_in_batch=torch.tensor(6)) for half in halves]
     torch.testing.assert_close(sum(pieces), whole)

@@ -1,6 +1,6 @@
 """The loss of a language model beside that of a task (Radford et al. 2018, section 3.2).
 
-Shapes: W sequences, S tokens, H width, V vocabulary size.
+Shapes: W sequences (windows of texts), S tokens, H width, V vocabulary size.
 """
 
 from typing import Any
@@ -9,7 +9,11 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data import mean_of_windows
 from ..errors import UserError
+from ..metrics.language_model import IGNORED
+from .chunked_loss import summed_nats
+from .fine_tuning import FineTuningTrainer
 
 
 def language_model_nats(
@@ -71,7 +75,37 @@ def check_language_model_weight(weight: float, model: PreTrainedModel) -> None:
         )
 
 
-def language_model_losses(model: Any, outputs: Any, inputs: dict[str, Any]) -> torch.Tensor:
-    """Return ``language_model_nats`` of the sequences of a batch, from the outputs of an unwrapped classifier."""
-    embeddings = model.get_input_embeddings().weight
-    return language_model_nats(outputs.hidden_states[-1], embeddings, inputs["input_ids"], inputs.get("attention_mask"))
+class AuxiliaryTrainer(FineTuningTrainer):
+    """A ``FineTuningTrainer`` that can add the loss of a language model on the same texts.
+
+    Args:
+        language_model_weight: λ of L3 = L2 + λ L1 (Radford et al. 2018, eq. 5): in training, the mean negative
+            log-likelihood of the tokens of an example, the mean over its windows, is added λ times to its loss.
+
+    Raises:
+        UserError: λ is not 0, and the model cannot predict tokens.
+    """
+
+    def __init__(self, *args: Any, language_model_weight: float = 0.0, **kwargs: Any) -> None:
+        check_language_model_weight(language_model_weight, kwargs["loaded"].model)
+        super().__init__(*args, **kwargs)
+        self.language_model_weight = language_model_weight
+
+    def read(self, model: Any, inputs: dict[str, Any]) -> tuple[Any, torch.Tensor | float]:
+        """Return the outputs of a classifier, and λ L1 summed over the examples of a batch; 0 in evaluation."""
+        given = {name: tensor for name, tensor in inputs.items() if name not in ("labels", "windows")}
+        if not (model.training and self.language_model_weight):
+            return model(**given), 0.0
+        outputs = model(**given, output_hidden_states=True)
+        embedding = self.accelerator.unwrap_model(model).get_input_embeddings()
+        states, ids, mask, windows = (
+            outputs.hidden_states[-1], given["input_ids"], given.get("attention_mask"), inputs["windows"]
+        )  # fmt: skip
+        if self.chunked_loss and self.args.device.type == "cpu":
+            labels = ids[:, 1:] if mask is None else ids[:, 1:].masked_fill(mask[:, 1:] == 0, IGNORED)  # (W, S - 1)
+            tokens = labels.ne(IGNORED).sum(1).clamp(min=1)  # (W,)
+            importance = 1 / (tokens * windows.repeat_interleave(windows))
+            nats = summed_nats(states[:, :-1], embedding, labels, importance=importance[:, None].expand_as(labels))
+        else:
+            nats = mean_of_windows(language_model_nats(states, embedding.weight, ids, mask)[:, None], windows).sum()
+        return outputs, self.language_model_weight * nats

@@ -15,17 +15,17 @@ from ..metrics.language_model import IGNORED
 from ..models.score_kernels import full_precision, widen
 
 CHUNK_ELEMENTS = 2**21  # logits of a chunk; 8 MB in float32
-_FEWEST_ROWS = 64  # a product of fewer rows is slow
+FEWEST_ROWS = 256  # with fewer rows, the gradient of the weight is read and written too often
 
 
 class _SummedNats(torch.autograd.Function):
-    """The sum of -Σ_v q_v log p_v over positions, chunk by chunk; q is the label, smoothed.
+    """The sum of -w Σ_v q_v log p_v over positions, chunk by chunk; q is the label, smoothed, and w the importance.
 
-    With p = softmax(z), the gradient of z is p - q, which the forward pass computes while a chunk is in memory, and
+    With p = softmax(z), the gradient of z is w (p - q), which the forward pass computes while a chunk is in memory, and
     with it the gradients of states, weight and bias. So there are three products in all, as without chunks.
 
-    The products read p, and the rows of the labels are subtracted afterwards: in half precision, p - 1 of an improbable
-    label would be -1, an error with the same sign at all positions.
+    The products read w p, and the rows of the labels are subtracted afterwards: in half precision, p - 1 of an
+    improbable label would be -1, an error with the same sign at all positions.
     """
 
     @staticmethod
@@ -35,49 +35,54 @@ class _SummedNats(torch.autograd.Function):
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         labels: torch.Tensor,
+        importance: torch.Tensor,
         smoothing: float,
     ) -> torch.Tensor:
         size = len(weight)
         nats = widen(states.new_zeros(()))
         d_states, d_weight = torch.empty_like(states), widen(torch.zeros_like(weight))
         d_bias = None if bias is None else widen(torch.zeros_like(bias))
-        rows = max(CHUNK_ELEMENTS // size, _FEWEST_ROWS)
-        chunks = zip(states.split(rows), labels[:, None].split(rows), d_states.split(rows), strict=True)
+        rows = max(CHUNK_ELEMENTS // size, FEWEST_ROWS)
+        parts = (each.split(rows) for each in (states, labels, importance[:, None], d_states))
         with full_precision(states):
-            for read, right, d_read in chunks:
+            for read, right, share, d_read in zip(*parts, strict=True):
                 logits = widen(linear(read, weight, bias))  # (n, V)
-                expected = (1 - smoothing) * logits.gather(1, right)  # Σ_v q_v z_v
+                expected = (1 - smoothing) * logits.gather(1, right[:, None])  # Σ_v q_v z_v
                 if smoothing:
                     expected += smoothing * logits.mean(1, keepdim=True)
                 largest = logits.amax(1, keepdim=True)
                 probabilities = logits.sub_(largest).exp_()
                 total = probabilities.sum(1, keepdim=True)
-                nats += (total.log() + largest - expected).sum()
-                slopes = probabilities.div_(total)
+                nats += (share * (total.log() + largest - expected)).sum()
+                slopes = probabilities.mul_(share / total)
                 if smoothing:
-                    slopes -= smoothing / size
+                    slopes -= share * (smoothing / size)
                 if d_bias is not None:
                     d_bias += slopes.sum(0)
-                    d_bias.index_add_(0, right[:, 0], torch.ones_like(total[:, 0]), alpha=smoothing - 1)
+                    d_bias.index_add_(0, right, share[:, 0], alpha=smoothing - 1)
                 slopes = slopes.to(weight.dtype)
                 torch.mm(slopes, weight, out=d_read)
-                d_read.add_(weight[right[:, 0]], alpha=smoothing - 1)
+                d_read.add_(weight[right] * share.to(weight.dtype), alpha=smoothing - 1)
                 if d_weight.dtype == read.dtype:
                     d_weight.addmm_(slopes.t(), read)
                 else:
                     d_weight += slopes.t() @ read
-                d_weight.index_add_(0, right[:, 0], widen(read), alpha=smoothing - 1)
+                d_weight.index_add_(0, right, share * widen(read), alpha=smoothing - 1)
         ctx.save_for_backward(d_states, d_weight.to(weight.dtype), None if d_bias is None else d_bias.to(weight.dtype))
         return nats
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return *(None if each is None else each * gradient for each in ctx.saved_tensors), None, None
+        return *(None if each is None else each * gradient for each in ctx.saved_tensors), None, None, None
 
 
 def summed_nats(
-    states: torch.Tensor, head: nn.Linear, labels: torch.Tensor, label_smoothing: float = 0.0
+    states: torch.Tensor,
+    head: nn.Linear | nn.Embedding,
+    labels: torch.Tensor,
+    label_smoothing: float = 0.0,
+    importance: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the cross-entropy of the labels, in nats, summed over all positions that have one.
 
@@ -87,19 +92,22 @@ def summed_nats(
 
     Args:
         states: (..., H), what the output layer reads.
-        head: the output layer.
+        head: the output layer, or the embedding whose weights it shares.
         labels: (...), -100 at positions without a label.
         label_smoothing: part of the probability that is distributed evenly over all V classes.
+        importance: (...), a factor of the cross-entropy of each position; by default 1. It has no gradient.
 
     Returns:
         A number, in float32 or float64.
     """
     kind, has_label = states.device.type, labels != IGNORED
-    operands = (states[has_label], head.weight, head.bias)
+    operands = (states[has_label], head.weight, getattr(head, "bias", None))
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         operands = tuple(None if each is None else each.to(dtype) for each in operands)  # type: ignore[assignment]
-    nats: torch.Tensor = _SummedNats.apply(*operands, labels[has_label], label_smoothing)
+    factors = torch.ones_like(labels) if importance is None else importance
+    factors = factors[has_label].to(torch.promote_types(operands[0].dtype, torch.float32))
+    nats: torch.Tensor = _SummedNats.apply(*operands, labels[has_label], factors, label_smoothing)
     return nats
 
 

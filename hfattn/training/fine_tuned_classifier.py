@@ -10,8 +10,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..data import LabeledTexts, mean_of_windows
 from ..errors import UserError
-from .auxiliary import check_language_model_weight, language_model_losses
-from .fine_tuning import FineTuningTrainer
+from .auxiliary import AuxiliaryTrainer
 
 BALANCED = "balanced"
 
@@ -93,8 +92,8 @@ def loss_options(wanted: str | Sequence[float] | None, texts: LabeledTexts, labe
     return {"compute_loss_func": partial(weighted_loss, weights=weights, label_smoothing=label_smoothing)}
 
 
-class ClassifierTrainer(FineTuningTrainer):
-    """A ``FineTuningTrainer`` for batches of ``WindowCollator``.
+class ClassifierTrainer(AuxiliaryTrainer):
+    """A trainer for batches of ``WindowCollator``.
 
     The logits of a text are the mean over its windows. The loss is their cross-entropy with the label, with class
     weights and label smoothing; for a regression, it is the squared error, and for several labels per text the mean
@@ -102,28 +101,16 @@ class ClassifierTrainer(FineTuningTrainer):
 
     Args:
         class_weights: (C,), from ``class_weights``; None weights all classes equally.
-        language_model_weight: λ of L3 = L2 + λ L1 (Radford et al. 2018, eq. 5): in training, the mean negative
-            log-likelihood of a text's tokens is added λ times to its loss.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        class_weights: torch.Tensor | None = None,
-        language_model_weight: float = 0.0,
-        **kwargs: Any,
-    ) -> None:
-        check_language_model_weight(language_model_weight, kwargs["loaded"].model)
+    def __init__(self, *args: Any, class_weights: torch.Tensor | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.language_model_weight = language_model_weight
         self.class_weights = None if class_weights is None else class_weights.to(self.args.device)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        model_inputs = {name: tensor for name, tensor in inputs.items() if name not in ("labels", "windows")}
-        auxiliary = self.language_model_weight if model.training else 0.0
-        read = model(**model_inputs, output_hidden_states=True) if auxiliary else model(**model_inputs)
+        read, auxiliary = self.read(model, inputs)
         logits = mean_of_windows(read.logits.float(), inputs["windows"])
         if self.model.config.problem_type == "regression":
             losses = functional.mse_loss(logits[:, 0], inputs["labels"], reduction="sum")
@@ -139,10 +126,7 @@ class ClassifierTrainer(FineTuningTrainer):
                 reduction="sum",
                 label_smoothing=self.args.label_smoothing_factor,
             )
-        if auxiliary:
-            nats = language_model_losses(self.accelerator.unwrap_model(model), read, model_inputs)
-            share = inputs["labels"].numel() / len(inputs["windows"])  # labels of a text
-            losses = losses + auxiliary * share * mean_of_windows(nats[:, None], inputs["windows"]).sum()
+        losses = losses + auxiliary * (inputs["labels"].numel() / len(inputs["windows"]))  # labels of a text
         loss = self.mean_over_step(losses, inputs["labels"].numel(), num_items_in_batch)
         outputs = SequenceClassifierOutput(logits=logits)
         return (loss, outputs) if return_outputs else loss
