@@ -20,7 +20,9 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
     BertConfig,
+    DataCollatorWithPadding,
     DistilBertConfig,
+    TrainingArguments,
 )
 from typer.testing import CliRunner
 
@@ -34,16 +36,18 @@ from hfattn import (
     VaswaniConfig,
 )
 from hfattn.contextual_words import nearest_uses, uses_of, vectors_of_uses
-from hfattn.data import PackedBlocks
+from hfattn.data import EncodedTexts, Labeled, LabeledTexts, PackedBlocks
 from hfattn.errors import UserError
 from hfattn.evaluation import BackwardDirection, score_rows
 from hfattn.loading import ModelLocation, load_tokenizer
 from hfattn.metrics import token_loss
-from hfattn.models.contextual_vectors import ScalarMix
+from hfattn.models.contextual_vectors import ContextualVectors, ScalarMix
 from hfattn.models.recurrent_cells import CELLS
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
+from hfattn.training import ReliableTrainer, stored_states
 from hfattn.training.contextual import ContextualConfig, ends_of_texts, pieces_of_tokens
 from hfattn.training.expected import read_expected
+from hfattn.training.stored_states import StoredStates
 from hfattn_cli import app
 
 pytestmark = pytest.mark.runs
@@ -362,6 +366,86 @@ def test_only_the_mixture_of_the_encoder_is_trained_with_its_penalty() -> None:
     assert all(parameter.grad is None for parameter in vectors.encoder.parameters())
     assert vectors.mixes["input"].scalars.grad.abs().sum() > 0
     assert vectors.mixes["input"].gamma.grad.abs() > 0
+
+
+# Hidden states that are stored for training
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_stored_states_are_those_of_the_encoder(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = RNNEncoderForSequenceClassification(contextual_config("bilm")).eval()
+    fill_table(model)
+    vectors = model.model.contextual
+    texts = [torch.randint(1, 12, (length,)) for length in (5, 2, 7, 5)]
+
+    def batch(*places: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        ids = torch.nn.utils.rnn.pad_sequence([texts[i] for i in places], batch_first=True)
+        return ids, None if ids.all() else ids > 0
+
+    def compared(*places: int) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            expected = [state.to(dtype) for state in vectors.read(*batch(*places))]
+        torch.testing.assert_close(
+            stored(*batch(*places)), expected, atol=1e-6, rtol=1e-2 if dtype.itemsize == 2 else 0
+        )
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        stored = StoredStates(vectors, [batch(0, 3), batch(1, 2)], dtype)
+    assert list(stored.rows.lengths) == [3 * 12 * length for length in (5, 5, 2, 7)]
+    with monkeypatch.context() as context:
+        context.setattr(type(vectors), "_encode", None)
+        results = [stored(*batch(*places)) for places in ((2, 0, 1), (0,), (3, 0))]
+    assert results[0][0].shape == (3, 7, 12)
+    for places in ((2, 0, 1), (0,), (3, 0)):
+        compared(*places)
+    texts.append(torch.tensor([1, 2, 3]))
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        torch.testing.assert_close(stored(*batch(0, 4)), vectors.read(*batch(0, 4)))  # text 4 is not stored
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_the_encoder_reads_each_training_text_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampled: bool
+) -> None:
+    items = [Labeled(" ".join("abcdefghij"[: 2 + i % 7]), i % 2, i, {}) for i in range(24)]
+    data = LabeledTexts("letters", items, ["even", "odd"])
+    tokenizer = build_tokenizer(TokenizerConfig(kind="word", vocab_size=12), (item.text for item in items), ends=False)
+    read: list[int] = []
+    encode = ContextualVectors._encode
+
+    def counted(self: ContextualVectors, ids: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
+        read.append(len(ids))
+        return encode(self, ids, mask)
+
+    monkeypatch.setattr(ContextualVectors, "_encode", counted)
+
+    def train(epochs: int, largest: float) -> tuple[int, dict[str, torch.Tensor]]:
+        monkeypatch.setattr(stored_states, "LARGEST", largest)
+        torch.manual_seed(0)
+        model = RNNEncoderForSequenceClassification(contextual_config("bilm", pad_token_id=0, contextual_dropout=0.0))
+        fill_table(model)
+        options: dict[str, Any] = {
+            "report_to": "none",
+            "save_strategy": "no",
+            "use_cpu": True,
+            "num_train_epochs": epochs,
+        }
+        arguments = TrainingArguments(str(tmp_path), **options, per_device_train_batch_size=8, learning_rate=1e-2)
+        texts = EncodedTexts(data, tokenizer, 12)
+        texts.is_sampled = sampled
+        trainer = ReliableTrainer(model, arguments, DataCollatorWithPadding(tokenizer), texts)
+        read.clear()
+        trainer.train()
+        assert "read" not in vars(model.model.contextual)
+        return sum(read), model.state_dict()
+
+    number, weights = train(4, math.inf)
+    plain_number, plain_weights = train(4, 0)
+    assert plain_number == 4 * 24
+    assert number == (4 * 24 if sampled else 24)
+    torch.testing.assert_close(weights, plain_weights, rtol=1e-4, atol=1e-5)
+    assert train(1, math.inf)[0] == 24  # each text is read once anyway
 
 
 CLEAN = """

@@ -146,6 +146,21 @@ class StoredIds(_Stored[list[int]]):
         return self.row(place).tolist()
 
 
+class StoredArrays(_Stored[np.ndarray]):
+    """Arrays of one dimension.
+
+    Args:
+        arrays: the arrays.
+        dtype: type of their elements.
+    """
+
+    def __init__(self, arrays: Iterable[np.ndarray], dtype: type) -> None:
+        super().__init__((each.tobytes() for each in arrays), dtype)
+
+    def read(self, place: int) -> np.ndarray:
+        return self.row(place)
+
+
 class StoredItems(LazySequence[Item]):
     """Examples as named tuples: their texts are in a file, and their lines and other columns in memory.
 

@@ -209,7 +209,7 @@ class ImitatedTexts(TrainingExamples[dict[str, Any]]):
 
     def __init__(self, dataset: EncodedTexts, labeled: int, teacher: TeacherOutputs) -> None:
         self.dataset, self.labeled, self.teacher = dataset, labeled, teacher
-        self.lengths = dataset.lengths
+        self.lengths, self.is_sampled = dataset.lengths, dataset.is_sampled
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -55,6 +55,7 @@ from .averaging import MovingAverage, mean_weights
 from .chunked_loss import nats_for_logits
 from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
+from .stored_states import ReadTextsOnce
 from .training_config import AveragingConfig
 
 # Types of models whose logits are what their output layer returns. That of a bilm is called for both directions.
@@ -178,6 +179,8 @@ class ReliableTrainer(Trainer):
       compute it without the trainer.
     - If enabled, an exponential moving average replaces the weights in evaluation, in the choice of the best
       checkpoint, in the saved weights and in the final model. A checkpoint also contains the raw weights.
+    - The hidden states of a frozen encoder (``contextual``) are computed once for each training text
+      (``ReadTextsOnce``).
     - The loss of translators and language models is computed in chunks of positions where ``why_not_chunked`` names no
       reason against it. The outputs of a training step then have no logits.
 
@@ -221,6 +224,8 @@ class ReliableTrainer(Trainer):
         self.remove_callback(ProgressCallback)
         self.add_callback(ProgressLines(bar=not self.args.disable_tqdm))
         self.add_callback(Interruption())
+        if getattr(getattr(self.model, "base_model", None), "contextual", None) is not None:
+            self.add_callback(ReadTextsOnce(self))
         if early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(early_stopping_patience))
         if self.averaging != AveragingConfig() and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
