@@ -1,5 +1,6 @@
 """The loss in chunks: its values and gradients are those of the logits, and when it is used."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,21 @@ from test_bahdanau import make, targets
 from test_seq2seq import MODELS, batch, trainer_of
 from torch import nn
 from torch.nn.functional import cross_entropy
-from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MarianConfig,
+    MarianMTModel,
+    T5Config,
+    T5ForConditionalGeneration,
+    TrainingArguments,
+)
 
 from hfattn import (
     BiLMConfig,
@@ -214,12 +229,32 @@ def test_the_state_is_carried_to_the_next_window(tmp_path: Path) -> None:
     torch.testing.assert_close(found[:2], found[2:], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "adapters", "t5"])
+def test_pretrained_models(tmp_path: Path, kind: str) -> None:
+    model = pretrained("llama" if kind == "adapters" else kind).double()
+    inputs = {"input_ids": IDS[:, :-1], "labels": IDS}
+    if kind == "t5":
+        inputs |= {"labels": IDS[:, 1:], "decoder_input_ids": IDS[:, :-1]}
+    if kind == "adapters":
+        model = get_peft_model(model, LoraConfig(target_modules=["q_proj"])).double()
+    trainer = ReliableTrainer(model, arguments(tmp_path), compute_loss_func=partial(token_loss, label_smoothing=0.1))
+    check(trainer, inputs)
+    if kind == "adapters":
+        trainer.compute_loss(model.train(), dict(inputs)).backward()
+        assert set(gradients(model)) == {name for name, _ in model.named_parameters() if "lora" in name}
+
+
+@pytest.mark.parametrize("kind", ["vaswani", "bert"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_masked_language_model_computes_only_the_masked_positions(tmp_path: Path, smoothing: float) -> None:
+def test_a_masked_language_model_computes_only_the_masked_positions(
+    tmp_path: Path, smoothing: float, kind: str
+) -> None:
     torch.manual_seed(0)
-    model = VaswaniForMaskedLM(vaswani(tie_word_embeddings=True)).double()
+    own = VaswaniForMaskedLM(vaswani(tie_word_embeddings=True))
+    model = (own if kind == "vaswani" else pretrained(kind)).double()
     labels = IDS.masked_fill(torch.rand(IDS.shape) < 0.8, -100)
     trainer = MaskedTrainer(model.train(), arguments(tmp_path, label_smoothing_factor=smoothing))
+    assert trainer.why_not_chunked() is None
     found = []
     for trainer.chunked_loss in (True, False):
         loss = trainer.compute_loss(
@@ -253,8 +288,10 @@ def test_a_penalty_is_added(tmp_path: Path) -> None:
         (lambda path: trainer_of(make(), path, torch_compile=True), "the model is compiled"),
         (lambda path: trainer_of(compiled(), path), "the model is compiled"),
         (lambda path: trainer_of(hooked(), path), "no output layer over a vocabulary, or one that was replaced"),
-        (lambda path: trainer_of(adapted(), path), "the model is not one of"),
-        (lambda path: trainer_of(gpt2(), path), "the model is not one of"),
+        (lambda path: trainer_of(adapted(), path), "no output layer over a vocabulary, or one that was replaced"),
+        (lambda path: with_token_loss("gemma2", path), "the logits are not what the output layer returns"),
+        (lambda path: with_token_loss("marian", path), "the logits are not what the output layer returns"),
+        (lambda path: trainer_of(pretrained("t5"), path), "the loss is another one"),
         (lambda path: ReliableTrainer(causal(), arguments(path)), "the loss is another one"),
         (lambda path: ReliableTrainer(causal(), arguments(path), compute_loss_func=print), "the loss is another one"),
     ],
@@ -267,12 +304,35 @@ def arguments(path: Path, **fields: Any) -> TrainingArguments:
     return TrainingArguments(str(path), report_to="none", use_cpu=True, **fields)
 
 
+def with_token_loss(kind: str, path: Path) -> ReliableTrainer:
+    return ReliableTrainer(pretrained(kind), arguments(path), compute_loss_func=token_loss)
+
+
 def causal() -> VaswaniForCausalLM:
     return VaswaniForCausalLM(vaswani(is_decoder=True))
 
 
-def gpt2() -> GPT2LMHeadModel:
-    return GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=V))
+def pretrained(kind: str) -> Any:
+    """A small model of transformers without dropout."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocab_size": V, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1}
+    sizes |= {"num_attention_heads": 2}
+    decoder = {"num_key_value_heads": 1, "head_dim": 4, "tie_word_embeddings": True}
+    no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    parts = {
+        f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")
+    }
+    make_model: dict[str, Callable[[], Any]] = {
+        "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=V, **no_dropout)),
+        "llama": lambda: LlamaForCausalLM(LlamaConfig(**sizes, **decoder)),
+        "gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(**sizes, **decoder)),
+        "bert": lambda: BertForMaskedLM(BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)),
+        "t5": lambda: T5ForConditionalGeneration(
+            T5Config(vocab_size=V, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2, dropout_rate=0.0)
+        ),
+        "marian": lambda: MarianMTModel(MarianConfig(vocab_size=V, d_model=8, pad_token_id=0, **parts)),
+    }
+    return make_model[kind]()
 
 
 def hooked() -> Any:

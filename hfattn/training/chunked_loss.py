@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
+from ..generation import evaluation_mode
 from ..metrics.language_model import IGNORED
 from ..models.score_kernels import full_precision, widen
 
@@ -40,8 +41,10 @@ class _SummedNats(torch.autograd.Function):
     ) -> torch.Tensor:
         size = len(weight)
         nats = widen(states.new_zeros(()))
-        d_states, d_weight = torch.empty_like(states), widen(torch.zeros_like(weight))
-        d_bias = None if bias is None else widen(torch.zeros_like(bias))
+        d_states = torch.empty_like(states)
+        # Those of the others are not needed if adapters are trained.
+        d_weight = widen(torch.zeros_like(weight)) if ctx.needs_input_grad[1] else None
+        d_bias = widen(torch.zeros_like(bias)) if bias is not None and ctx.needs_input_grad[2] else None
         rows = max(CHUNK_ELEMENTS // size, FEWEST_ROWS)
         parts = (each.split(rows) for each in (states, labels, importance[:, None], d_states))
         with full_precision(states):
@@ -63,12 +66,14 @@ class _SummedNats(torch.autograd.Function):
                 slopes = slopes.to(weight.dtype)
                 torch.mm(slopes, weight, out=d_read)
                 d_read.add_(weight[right] * share.to(weight.dtype), alpha=smoothing - 1)
+                if d_weight is None:
+                    continue
                 if d_weight.dtype == read.dtype:
                     d_weight.addmm_(slopes.t(), read)
                 else:
                     d_weight += slopes.t() @ read
                 d_weight.index_add_(0, right, share * widen(read), alpha=smoothing - 1)
-        ctx.save_for_backward(d_states, d_weight.to(weight.dtype), None if d_bias is None else d_bias.to(weight.dtype))
+        ctx.save_for_backward(d_states, *(None if d is None else d.to(weight.dtype) for d in (d_weight, d_bias)))
         return nats
 
     @staticmethod
@@ -109,6 +114,36 @@ def summed_nats(
     factors = factors[has_label].to(torch.promote_types(operands[0].dtype, torch.float32))
     nats: torch.Tensor = _SummedNats.apply(*operands, labels[has_label], factors, label_smoothing)
     return nats
+
+
+@torch.no_grad()
+def has_plain_logits(model: nn.Module) -> bool:
+    """Return whether the logits of a model are what its output layer returns, without a factor, a bound or an offset.
+
+    The model reads two tokens to find out.
+
+    Args:
+        model: a model with an output layer.
+    """
+    head: Any = model.get_output_embeddings()  # type: ignore[operator]
+    config: Any = model.config
+    ids, read = torch.zeros(1, 2, dtype=torch.long, device=head.weight.device), []
+    mark = torch.tensor(123.5)  # in any precision
+
+    def forward(states: torch.Tensor) -> torch.Tensor:
+        read.append(states.shape[:-1])
+        return mark
+
+    given = {"input_ids": ids} | ({"decoder_input_ids": ids} if config.is_encoder_decoder else {})
+    head.forward = forward
+    try:
+        with evaluation_mode(model):
+            logits = model(**given)[0]
+    except Exception:  # whatever it does with logits, it needs more than one number
+        return False
+    finally:
+        del head.forward
+    return read == [ids.shape] and logits.shape == mark.shape and bool(logits == mark)
 
 
 @contextmanager

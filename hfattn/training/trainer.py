@@ -52,7 +52,7 @@ from ..models.penalties import penalized
 from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
 from .averaging import MovingAverage, mean_weights
-from .chunked_loss import nats_for_logits
+from .chunked_loss import has_plain_logits, nats_for_logits
 from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
 from .stored_states import ReadTextsOnce
@@ -217,6 +217,7 @@ class ReliableTrainer(Trainer):
         self.averaging = averaging or AveragingConfig()
         self.max_tokens = max_tokens
         self._sampler: Any = None
+        self._plain_logits: bool | None = None  # not tried yet
         self._average: MovingAverage | None = None
         self.add_callback(_Epochs(self))
         self.add_callback(Stopwatch())
@@ -570,18 +571,21 @@ class ReliableTrainer(Trainer):
             return "the model is compiled"
         if self.is_deepspeed_enabled:
             return "the weights are sharded"
-        if not isinstance(model, PreTrainedModel) or model.config.model_type not in _WITH_PLAIN_LOGITS:
-            return f"the model is not one of {', '.join(_WITH_PLAIN_LOGITS)}"
-        head = model.get_output_embeddings()
+        head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
         if type(head) is not nn.Linear or not unhooked(head):
             return "the model has no output layer over a vocabulary, or one that was replaced or has hooks"
-        return "the loss is another one than cross-entropy of labels" if self._smoothing() is None else None
+        if self._smoothing() is None:
+            return "the loss is another one than cross-entropy of labels"
+        if self._plain_logits is None:
+            self._plain_logits = model.config.model_type in _WITH_PLAIN_LOGITS or has_plain_logits(model)
+        return None if self._plain_logits else "the logits are not what the output layer returns"
 
     def _smoothing(self) -> float | None:
         """Return the label smoothing of a loss that is the cross-entropy of labels aligned with logits, or None."""
         given = self.compute_loss_func
-        if given is None:  # the labels of other models are shifted
-            return float(self.args.label_smoothing_factor) if self.model.config.is_encoder_decoder else None
+        if given is None:
+            own = self.model.config.is_encoder_decoder and self.model.config.model_type in _WITH_PLAIN_LOGITS
+            return float(self.args.label_smoothing_factor) if own else None
         function, options = (given.func, given.keywords) if isinstance(given, partial) else (given, {})
         return float(options.get("label_smoothing", 0.0)) if function is token_loss else None
 
