@@ -13,7 +13,7 @@ from commands import ROOT, results_of, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from tiny_models import TOKENIZERS, tiny_model, wordpiece_tokenizer
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, DataCollatorWithPadding
 
 from hfattn.data import (
     Answer,
@@ -120,6 +120,17 @@ def test_made_up_questions_have_their_answers_and_names_of_their_own_in_each_par
 
 
 # Their way to the model and back
+
+
+def test_a_tokenizer_of_a_language_model_does_not_move_the_answers_of_a_batch() -> None:
+    made = wordpiece_tokenizer([CONTEXT], types=True)
+    made.padding_side = "left"
+    encoded = EncodedQuestions(Questions("facts", fact_questions("train", 12, seed=0).items), made, 60, overlap=16)
+    rows = [encoded[i] for i in range(len(encoded))]
+    batch = DataCollatorWithPadding(made)(rows)
+    for row, ids in zip(rows, batch["input_ids"], strict=True):
+        assert ids[row["start_positions"]] == row["input_ids"][row["start_positions"]]
+    assert len({len(row["input_ids"]) for row in rows}) > 1
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)

@@ -11,7 +11,7 @@ from commands import ROOT, printed_by_card, results_of, steps, train_here, write
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from tiny_models import TOKENIZERS, tiny_model, wordpiece_tokenizer
-from transformers import AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoModelForTokenClassification, AutoTokenizer, DataCollatorForTokenClassification
 
 from hfattn.data import (
     EncodedSentences,
@@ -148,6 +148,18 @@ def test_the_first_piece_of_a_word_has_its_tag(kind: str) -> None:
         assert encoded[0]["input_ids"] == edges[0] + [i for ids in pieces for i in ids] + edges[1]
         assert encoded[0]["labels"] == outside + labels + outside
         assert encoded.undecided == 0
+
+
+def test_a_tokenizer_of_a_language_model_does_not_move_the_words_of_a_batch() -> None:
+    made = wordpiece_tokenizer(["a b c d e f g h i j"], types=False)
+    made.padding_side = "left"
+    items = [*sentence("a b c", "O B-PER O").items, *sentence("a b c d e", "O O O O B-LOC").items]
+    sentences = TaggedSentences("some", items, ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"])
+    encoded = EncodedSentences(sentences, made, 20)
+    batch = DataCollatorForTokenClassification(made)([encoded[0], encoded[1]])
+    for row, (index, places) in enumerate(encoded.windows):
+        tags = {word: sentences.labels[batch["labels"][row, place]] for place, word in places.items()}
+        assert tuple(tags.values()) == items[index].tags
 
 
 def test_long_sentences_in_windows_or_cut() -> None:

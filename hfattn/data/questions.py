@@ -201,7 +201,7 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
 
     Args:
         questions: the questions.
-        tokenizer: a fast tokenizer.
+        tokenizer: a fast tokenizer, whose padding is set to the right.
         max_length: maximum number of tokens of a row, including the question and special tokens.
         overlap: tokens of the context that two windows share.
         n_best: number of spans over which the probability is distributed.
@@ -231,6 +231,7 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
         null_threshold: float | None = None,
     ) -> None:
         check_tokenizer(tokenizer, max_length)
+        tokenizer.padding_side = "right"  # answers are found by their positions in a row
         self.questions, self.n_best = questions, n_best
         self.max_length, self.overlap = max_length, overlap
         self.max_answer_length, self.null_threshold = max_answer_length, null_threshold

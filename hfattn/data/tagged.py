@@ -239,7 +239,7 @@ class EncodedSentences(TrainingExamples[dict[str, Any]]):
 
     Args:
         sentences: the sentences.
-        tokenizer: a fast tokenizer.
+        tokenizer: a fast tokenizer, whose padding is set to the right.
         max_length: maximum number of tokens, special tokens included.
         too_long: treatment of longer sentences. ``"cut"`` removes the last words. ``"windows"`` reads overlapping
             windows, and the tag of a word comes from the window with the most context on both sides of it.
@@ -269,6 +269,7 @@ class EncodedSentences(TrainingExamples[dict[str, Any]]):
         label_all_pieces: bool = False,
     ) -> None:
         check_tokenizer(tokenizer, max_length)
+        tokenizer.padding_side = "right"  # predictions are found by their positions in a row
         room = max_length - tokenizer.num_special_tokens_to_add()
         windows = too_long == "windows"
         if room < 1 or (windows and overlap >= room):
