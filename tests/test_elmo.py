@@ -420,7 +420,7 @@ def test_the_encoder_reads_each_training_text_once(
 
     monkeypatch.setattr(ContextualVectors, "_encode", counted)
 
-    def train(epochs: int, largest: float) -> tuple[int, dict[str, torch.Tensor]]:
+    def train(epochs: int, largest: float, measured: bool = True) -> tuple[int, dict[str, torch.Tensor]]:
         monkeypatch.setattr(stored_states, "LARGEST", largest)
         torch.manual_seed(0)
         model = RNNEncoderForSequenceClassification(contextual_config("bilm", pad_token_id=0, contextual_dropout=0.0))
@@ -434,6 +434,8 @@ def test_the_encoder_reads_each_training_text_once(
         arguments = TrainingArguments(str(tmp_path), **options, per_device_train_batch_size=8, learning_rate=1e-2)
         texts = EncodedTexts(data, tokenizer, 12)
         texts.is_sampled = sampled
+        if not measured:
+            del texts.lengths
         trainer = ReliableTrainer(model, arguments, DataCollatorWithPadding(tokenizer), texts)
         read.clear()
         trainer.train()
@@ -446,6 +448,7 @@ def test_the_encoder_reads_each_training_text_once(
     assert number == (4 * 24 if sampled else 24)
     torch.testing.assert_close(weights, plain_weights, rtol=1e-4, atol=1e-5)
     assert train(1, math.inf)[0] == 24  # each text is read once anyway
+    assert train(2, math.inf, measured=False)[0] == 2 * 24
 
 
 CLEAN = """

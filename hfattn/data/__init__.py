@@ -39,7 +39,7 @@ from .images import (
 from .labeled import EncodedTexts, Labeled, LabeledTexts, guess_accuracy, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
 from .mixtures import MixedExamples, epoch_sizes, mixing_rates
-from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, check_tokenizer
+from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, prepare_positions
 from .multi_crop import Crops, MultiCropImages
 from .next_sentence import SentencePairs, split_sentences
 from .packing import PackedBlocks, PackedText, TextSize, pack
@@ -151,7 +151,6 @@ __all__ = [
     "check_packing",
     "check_positions",
     "check_split",
-    "check_tokenizer",
     "choose_indices",
     "encode_text",
     "epoch_sizes",
@@ -173,6 +172,7 @@ __all__ = [
     "pack",
     "padding_share",
     "pool_images",
+    "prepare_positions",
     "processed",
     "prompt_ids",
     "read_captioned_images",

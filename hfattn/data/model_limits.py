@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
-    """Check that a tokenizer returns character offsets, and that its model reads inputs of ``max_length`` tokens.
+def prepare_positions(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
+    """Prepare a tokenizer for a task that finds its predictions by their positions in a row.
+
+    Its padding is set to the right, where it moves no position; that of a language model's tokenizer is on the left.
 
     Raises:
         UserError: the tokenizer returns no offsets, or the model cannot read such inputs.
@@ -24,6 +26,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None
             "with a tokenizer.json."
         )
     check_length(tokenizer.model_max_length, max_length)
+    tokenizer.padding_side = "right"
 
 
 def check_model(

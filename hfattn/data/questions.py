@@ -19,7 +19,7 @@ from ..errors import UserError
 from .batches import TrainingExamples
 from .encoding import lengths_of
 from .examples import Examples
-from .model_limits import check_tokenizer
+from .model_limits import prepare_positions
 from .rows import Rows, Source, local_file, open_rows
 
 
@@ -230,8 +230,7 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
         max_answer_length: int = 30,
         null_threshold: float | None = None,
     ) -> None:
-        check_tokenizer(tokenizer, max_length)
-        tokenizer.padding_side = "right"  # answers are found by their positions in a row
+        prepare_positions(tokenizer, max_length)
         self.questions, self.n_best = questions, n_best
         self.max_length, self.overlap = max_length, overlap
         self.max_answer_length, self.null_threshold = max_answer_length, null_threshold

@@ -15,7 +15,7 @@ from ..errors import UserError
 from .batches import IGNORED, TrainingExamples
 from .encoding import lengths_of
 from .examples import Examples
-from .model_limits import check_tokenizer
+from .model_limits import prepare_positions
 from .rows import JSON_LINES, Rows, Source, is_table, local_file, open_rows, read_lines
 
 OUTSIDE = "O"
@@ -268,8 +268,7 @@ class EncodedSentences(TrainingExamples[dict[str, Any]]):
         overlap: int = 0,
         label_all_pieces: bool = False,
     ) -> None:
-        check_tokenizer(tokenizer, max_length)
-        tokenizer.padding_side = "right"  # predictions are found by their positions in a row
+        prepare_positions(tokenizer, max_length)
         room = max_length - tokenizer.num_special_tokens_to_add()
         windows = too_long == "windows"
         if room < 1 or (windows and overlap >= room):

@@ -42,7 +42,7 @@ class _SummedNats(torch.autograd.Function):
         size = len(weight)
         nats = widen(states.new_zeros(()))
         d_states = torch.empty_like(states)
-        # Those of the others are not needed if adapters are trained.
+        # With adapters, the output layer is frozen and needs no gradient.
         d_weight = widen(torch.zeros_like(weight)) if ctx.needs_input_grad[1] else None
         d_bias = widen(torch.zeros_like(bias)) if bias is not None and ctx.needs_input_grad[2] else None
         rows = max(CHUNK_ELEMENTS // size, FEWEST_ROWS)

@@ -74,8 +74,9 @@ def _keys(input_ids: torch.Tensor, mask: torch.Tensor | None) -> list[bytes]:
 class ReadTextsOnce(TrainerCallback):
     """Stores the hidden states of a frozen encoder for all training texts, before training.
 
-    They are not stored if the texts are read less than twice, are cut into other tokens in each epoch or hide nothing
-    of their padding, if several processes train, or if the file would have more than ``LARGEST`` bytes.
+    They are not stored if the texts are read only once, or are cut into other tokens in each epoch; if the model does
+    not mask padding; if several processes train; if the dataset has no ``lengths``; or if the file would have more than
+    ``LARGEST`` bytes.
     """
 
     def __init__(self, trainer: "ReliableTrainer") -> None:
@@ -86,11 +87,13 @@ class ReadTextsOnce(TrainerCallback):
     ) -> None:
         vectors, dataset = self.trainer.model.base_model.contextual, self.trainer.train_dataset
         dtype = torch.bfloat16 if args.bf16 else torch.float32
-        config = vectors.config
-        encoder, lengths = config.contextual_config, dataset.lengths
+        lengths = getattr(dataset, "lengths", None)
+        changes = getattr(dataset, "is_sampled", False) or not vectors.config.mask_padding
+        if lengths is None or changes or state.num_train_epochs < 2 or args.world_size > 1:
+            return
+        encoder = vectors.config.contextual_config
         size = int(lengths.sum()) * (encoder.num_hidden_layers + 1) * encoder.hidden_size * dtype.itemsize
-        changes = getattr(dataset, "is_sampled", False) or not config.mask_padding
-        if state.num_train_epochs < 2 or changes or args.world_size > 1 or size > LARGEST:
+        if size > LARGEST:
             return
         say(f"The frozen encoder reads {len(lengths):,} training texts once; its states take {size / 1e6:,.0f} MB.")
         with self.trainer.accelerator.autocast():
