@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks import (
+    chunked_loss,
     efficient_attention,
     end_to_end,
     generation,
@@ -162,7 +163,7 @@ def test_the_patterns_of_efficient_attention_are_right(monkeypatch: pytest.Monke
             function()
 
 
-SPEED = [end_to_end, generation, startup, tokenizer_training, train_recurrent, train_transformer]
+SPEED = [chunked_loss, end_to_end, generation, startup, tokenizer_training, train_recurrent, train_transformer]
 
 
 @pytest.mark.parametrize("module", SPEED)
@@ -260,6 +261,18 @@ def test_mixed_precision_has_nearly_the_same_losses_and_is_left_out_where_it_is_
         step.functions["Marian, sdpa, bfloat16"]()
     with pytest.raises(AssertionError, match="Marian, eager"):  # the first row without these steps
         step.check()
+
+
+def test_the_loss_in_chunks_is_that_of_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunked_loss, "SIZES", {**chunked_loss.SIZES, "vocab_size": 50, "num_hidden_layers": 1})
+    monkeypatch.setattr(chunked_loss, "LLAMA_BATCH", (2, 5))
+    monkeypatch.setattr(chunked_loss, "RECURRENT", {"wikitext2_ulmfit": (2, 5), "wikitext2_bilm": (2, 5)})
+    torch.manual_seed(0)
+    measured = list(chunked_loss.groups(CPU))
+    assert [each.column for each in measured] == [chunked_loss.LLAMA, *chunked_loss.RECURRENT]
+    for each in measured:
+        each.check()
+        each.functions[chunked_loss.CHUNKS]()
 
 
 def test_training_ends_at_the_score_or_fails(
