@@ -22,6 +22,7 @@ from huggingface_hub.errors import StrictDataclassClassValidationError
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.transforms import ScaledTranslation
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `python docs/figures.py` has docs alone
 
@@ -347,7 +348,9 @@ def speed(module: ModuleType) -> Figure:
     found = Record.read(benchmark.path)
     tables = [name for name in module.TITLES if name in found.columns]
     bars = [sum(len(column.times) for column in found.columns[name].values()) for name in tables]
-    figure = Figure(figsize=(8, sum(0.16 * number + 0.7 for number in bars)), layout="constrained")
+    legends = [-(-len(found.rows(name)) // 2) for name in tables]  # lines
+    heights = [0.16 * number + 0.2 * lines + 0.9 for number, lines in zip(bars, legends, strict=True)]
+    figure = Figure(figsize=(5.6, sum(heights)), layout="constrained")  # narrow enough for a telephone
     grid = figure.subplots(len(tables), 1, squeeze=False, height_ratios=[number + 3 for number in bars])[:, 0]
     for axes, name in zip(grid, tables, strict=True):
         columns, rows, start, ticks = found.columns[name], found.rows(name), 0.0, []
@@ -362,7 +365,8 @@ def speed(module: ModuleType) -> Figure:
         axes.invert_yaxis()
         axes.set(title=module.TITLES[name][0], xlabel=f"time / time of {rows[0]}")
         handles = [Patch(color=f"C{i}", label=row) for i, row in enumerate(rows)]
-        axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5))
+        below = axes.transAxes + ScaledTranslation(0, -0.4, figure.dpi_scale_trans)  # under the labels of the axis
+        axes.legend(handles=handles, loc="upper center", ncols=2, bbox_to_anchor=(0.35, 0), bbox_transform=below)
     return figure
 
 
