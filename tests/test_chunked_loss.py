@@ -288,6 +288,7 @@ def test_a_penalty_is_added(tmp_path: Path) -> None:
         (lambda path: trainer_of(make(), path, torch_compile=True), "the model is compiled"),
         (lambda path: trainer_of(compiled(), path), "the model is compiled"),
         (lambda path: trainer_of(hooked(), path), "no output layer over a vocabulary, or one that was replaced"),
+        (lambda path: trainer_of(patched(), path), "no output layer over a vocabulary, or one that was replaced"),
         (lambda path: trainer_of(adapted(), path), "no output layer over a vocabulary, or one that was replaced"),
         (lambda path: with_token_loss("gemma2", path), "the logits are not what the output layer returns"),
         (lambda path: with_token_loss("marian", path), "the logits are not what the output layer returns"),
@@ -338,6 +339,13 @@ def pretrained(kind: str) -> Any:
 def hooked() -> Any:
     model = make()
     model.lm_head.register_forward_hook(lambda *_: None)
+    return model
+
+
+def patched() -> Any:
+    model = make()
+    forward = model.lm_head.forward
+    model.lm_head.forward = lambda states: 2 * forward(states)
     return model
 
 

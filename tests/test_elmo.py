@@ -1,6 +1,7 @@
 """ELMo (Peters et al. 2018): the bidirectional language model, mixtures of a frozen encoder's hidden states beside the
 embeddings of a recurrent model, and the uses of a word that are nearest to one."""
 
+import errno
 import json
 import math
 import os
@@ -385,14 +386,14 @@ def test_stored_states_are_those_of_the_encoder(dtype: torch.dtype, monkeypatch:
 
     def compared(*places: int) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            expected = [state.to(dtype) for state in vectors.read(*batch(*places))]
+            expected = list(torch.stack(vectors.read(*batch(*places))))  # the embeddings are in float32
         torch.testing.assert_close(
             stored(*batch(*places)), expected, atol=1e-6, rtol=1e-2 if dtype.itemsize == 2 else 0
         )
 
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         stored = StoredStates(vectors, [batch(0, 3), batch(1, 2)], dtype)
-    assert list(stored.rows.lengths) == [3 * 12 * length for length in (5, 5, 2, 7)]
+    assert list(stored.rows.lengths) == [3 * 12 * length * dtype.itemsize for length in (5, 5, 2, 7)]
     with monkeypatch.context() as context:
         context.setattr(type(vectors), "_encode", None)
         results = [stored(*batch(*places)) for places in ((2, 0, 1), (0,), (3, 0))]
@@ -402,6 +403,14 @@ def test_stored_states_are_those_of_the_encoder(dtype: torch.dtype, monkeypatch:
     texts.append(torch.tensor([1, 2, 3]))
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         torch.testing.assert_close(stored(*batch(0, 4)), vectors.read(*batch(0, 4)))  # text 4 is not stored
+    expected_logits = model(batch(0, 3)[0]).logits
+    vectors.read = stored
+    torch.testing.assert_close(
+        torch.compile(model, backend="eager")(batch(0, 3)[0]).logits,
+        expected_logits,
+        atol=1e-5 if dtype.itemsize == 4 else 1e-2,
+        rtol=1e-5 if dtype.itemsize == 4 else 1e-2,
+    )
 
 
 @pytest.mark.parametrize("sampled", [False, True])
@@ -449,6 +458,48 @@ def test_the_encoder_reads_each_training_text_once(
     torch.testing.assert_close(weights, plain_weights, rtol=1e-4, atol=1e-5)
     assert train(1, math.inf)[0] == 24  # each text is read once anyway
     assert train(2, math.inf, measured=False)[0] == 2 * 24
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_an_encoder_reads_texts_again_after_training_however_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dtype: torch.dtype
+) -> None:
+    """With weights of another type than float32, a collator without a mask, a full disk, and an error in evaluation."""
+    items = [Labeled("a b c d", i % 2, i, {}) for i in range(8)]
+    tokenizer = build_tokenizer(TokenizerConfig(kind="word", vocab_size=12), (item.text for item in items), ends=False)
+    texts = EncodedTexts(LabeledTexts("letters", items, ["even", "odd"]), tokenizer, 12)
+
+    def collate(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        return {
+            "input_ids": torch.tensor([example["input_ids"] for example in examples]),
+            "labels": torch.tensor([example["labels"] for example in examples]),
+        }
+
+    def fail(outputs: Any) -> dict[str, float]:
+        assert is_read_once()
+        raise RuntimeError("no score")
+
+    def is_read_once() -> bool:
+        return "read" in vars(model.model.contextual)
+
+    torch.manual_seed(0)
+    model = RNNEncoderForSequenceClassification(contextual_config("bilm", pad_token_id=0)).to(dtype)
+    fill_table(model)
+    options: dict[str, Any] = {"report_to": "none", "save_strategy": "no", "use_cpu": True, "num_train_epochs": 2}
+    arguments = TrainingArguments(str(tmp_path), **options, eval_strategy="epoch")
+    trainer = ReliableTrainer(model, arguments, collate, texts, eval_dataset=texts, compute_metrics=fail)
+    with pytest.raises(RuntimeError, match="no score"):
+        trainer.train()
+    assert not is_read_once()
+
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(stored_states, "StoredArrays", full)
+    trainer.compute_metrics = None
+    trainer.train()
+    assert trainer.state.epoch == 2
+    assert "The folder for temporary files (TMPDIR) is full" in capsys.readouterr().out
 
 
 CLEAN = """
@@ -610,6 +661,7 @@ def test_a_run_reports_the_shares_and_saves_the_encoder(tmp_path: Path) -> None:
         (["--contextual", "{places: [input]}"], "The section contextual needs the contextual.name of an encoder"),
         (["--contextual.places", "[top]"], "places is ['top']; write [input], [output] or [input, output]"),
         (["--contextual.subwords", "true"], "remove the section tokenizer, or write false"),
+        (["--tokenizer.kind", "bpe"], "contextual has vectors of words, and tokenizer.kind is bpe; write word, or"),
         (["--model", "{model_type: vaswani}"], "a vaswani has no place for it; remove it"),
         (["--model", "{name: somewhere}"], "contextual is for a model from scratch"),
         (["--contextual.droput", "0.1"], "did you mean 'contextual.dropout'"),

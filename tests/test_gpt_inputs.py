@@ -2,6 +2,7 @@
 orders, and the loss of the language model beside that of the task."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from hfattn.errors import UserError
 from hfattn.evaluation import text_logits
 from hfattn.loading import BaseModel, load_model, load_tokenizer
 from hfattn.training import ClassifierTrainer, load_config
-from hfattn.training.auxiliary import add_embeddings, language_model_nats
+from hfattn.training.auxiliary import add_embeddings, check_language_model_weight, language_model_nats
+from hfattn.training.fine_tuning import tuned
 from hfattn.training.multiple_choice import ChoiceTrainer
 from hfattn.training.tuning_config import TuningConfig
 from hfattn.yaml_values import override_words
@@ -178,9 +180,51 @@ def test_the_loss_of_choices_is_a_softmax_over_them_and_that_of_their_tokens(
     assert trainer.compute_loss(model.train(), dict(batch)).item() == pytest.approx(expected, rel=1e-4)
 
 
+def test_padding_on_the_left_changes_neither_scores_nor_the_nats_of_tokens(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    _, model, tokenizer = classifier(models["gpt2"], tmp_path, ClassifierTrainer, 2, language_model_weight=0.5)
+    tokenizer.padding_side = "left"
+    texts = LabeledTexts("texts", [Labeled(text, 0, i, {}) for i, text in enumerate((TEXTS[0], "a"))], ["a", "b"])
+    alone, together = (text_logits(model.eval(), tokenizer, texts, rows) for rows in (1, 2))
+    torch.testing.assert_close(alone, together, atol=1e-5, rtol=1e-4)
+    states, embeddings = torch.randn(1, 5, 3), torch.randn(7, 3)
+    ids, mask = torch.randint(7, (1, 5)), torch.tensor([[0, 0, 1, 1, 1]])
+    found = language_model_nats(states, embeddings, ids, mask)
+    torch.testing.assert_close(found, language_model_nats(states[:, 2:], embeddings, ids[:, 2:]))
+
+
+def test_only_a_method_that_trains_the_body_has_this_loss(models: dict[str, Path], tmp_path: Path) -> None:
+    where = BaseModel(name=str(models["gpt2"]))
+    tokenizer = with_input_format(load_tokenizer(where), "gpt")
+    loaded = load_model(AutoModelForSequenceClassification, where, num_labels=2, pad_token_id=tokenizer.pad_token_id)
+    new_tokens = add_embeddings(loaded.model, tokenizer)
+    head_only = TuningConfig(method="head_only")
+    with pytest.raises(UserError, match="leaves the embeddings of the new tokens at their random values"):
+        tuned(loaded, head_only, "SEQ_CLS", new_tokens)
+    options: dict[str, Any] = {"source": where, "loaded": loaded, "language_model_weight": 0.5}
+    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    with pytest.raises(UserError, match="head_only leaves as it is"):
+        ClassifierTrainer(loaded.model, arguments, tuning=head_only, **options)
+    lora = TuningConfig(method="lora")
+    model = tuned(loaded, lora, "SEQ_CLS", new_tokens)
+    trainer = ClassifierTrainer(model, arguments, tuning=lora, **options)
+    texts = LabeledTexts("texts", [Labeled(text, i % 2, i, {}) for i, text in enumerate(TEXTS[:4])], ["a", "b"])
+    dataset = WindowedTexts(texts, tokenizer, 30)
+    batch = WindowCollator(tokenizer)([dataset[i] for i in range(4)])
+    losses = []
+    for trainer.chunked_loss in (True, False):
+        torch.manual_seed(0)
+        losses.append(trainer.compute_loss(model.train(), dict(batch)))
+    torch.testing.assert_close(*losses)
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("bert", "a bert sees the tokens that it should predict; write 0"), ("llama", "has another output layer")],
+    [
+        ("bert", "a bert sees the tokens that it should predict; write 0"),
+        ("llama", "the language model of this body does not"),
+    ],
 )
 def test_only_a_causal_model_that_predicts_by_its_embedding_has_this_loss(
     models: dict[str, Path], tmp_path: Path, kind: str, message: str
@@ -189,6 +233,25 @@ def test_only_a_causal_model_that_predicts_by_its_embedding_has_this_loss(
     assert kind != "llama" or not config.tie_word_embeddings
     with pytest.raises(UserError, match=message):
         classifier(models[kind], tmp_path, ClassifierTrainer, 2, language_model_weight=0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_refused"),
+    [
+        ("gemma", False),
+        ("gemma2", True),  # the logits are bounded
+        ("modernbert-decoder", True),  # a layer stands before the output layer
+    ],
+)
+def test_a_body_whose_language_model_has_other_logits_is_refused(kind: str, is_refused: bool) -> None:
+    config = AutoConfig.for_model(
+        kind, vocab_size=300, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=8, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1,
+        sep_token_id=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = AutoModelForSequenceClassification.from_config(config)
+    with pytest.raises(UserError, match="the language model of this body does not") if is_refused else nullcontext():
+        check_language_model_weight(0.5, model)
 
 
 # A decoder of this package

@@ -121,9 +121,15 @@ class WindowCollator:
     """Collator for ``WindowedTexts``: stacks the windows of all texts, padded to the longest.
 
     A batch has the model's inputs (W, S), ``labels`` (B,) and ``windows`` (B,), the number of windows of each text.
+    The tokenizer is changed to pad on the right, where padding moves no position, or on the left if the token that
+    stands for the text is its last one (XLNet).
     """
 
     tokenizer: PreTrainedTokenizerBase
+
+    def __post_init__(self) -> None:
+        last = self.tokenizer("a", verbose=False)["input_ids"][-1:]
+        self.tokenizer.padding_side = "left" if last == [self.tokenizer.cls_token_id] else "right"
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         windows = [window for example in examples for window in example["windows"]]

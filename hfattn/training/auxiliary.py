@@ -6,13 +6,14 @@ Shapes: W sequences (windows of texts), S tokens, H width, V vocabulary size.
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data import mean_of_windows
 from ..errors import UserError
 from ..metrics.language_model import IGNORED
-from .chunked_loss import summed_nats
+from .chunked_loss import has_plain_logits, summed_nats
 from .fine_tuning import FineTuningTrainer
 
 
@@ -24,18 +25,24 @@ def language_model_nats(
 ) -> torch.Tensor:
     """Return the mean negative log-likelihood of the tokens of each sequence, (W,), in nats.
 
-    A token is predicted by softmax(h W_e^T), with h of the token before (eq. 2); the first one is not predicted.
+    A token is predicted by softmax(h W_e^T), with h of the token before (eq. 2). The first one is not predicted, nor
+    is padding.
 
     Args:
         hidden_states: (W, S, H) outputs of a causal model.
         embeddings: (V, H) its input embeddings W_e.
         input_ids: (W, S).
-        attention_mask: (W, S), 0 at padding, which is on the right.
+        attention_mask: (W, S), 0 at padding.
     """
     logits = (hidden_states[:, :-1] @ embeddings.T).float()
     nats = functional.cross_entropy(logits.transpose(1, 2), input_ids[:, 1:], reduction="none")  # (W, S - 1)
-    real = torch.ones_like(nats) if attention_mask is None else attention_mask[:, 1:].to(nats.dtype)
+    real = torch.ones_like(nats) if attention_mask is None else _predicted(attention_mask).to(nats.dtype)
     return (nats * real).sum(1) / real.sum(1).clamp(min=1)
+
+
+def _predicted(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return which tokens of sequences are predicted, (W, S - 1) for all but the first: those that follow a token."""
+    return attention_mask[:, 1:] * attention_mask[:, :-1]
 
 
 def add_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> range:
@@ -56,7 +63,7 @@ def check_language_model_weight(weight: float, model: PreTrainedModel) -> None:
         model: the classifier.
 
     Raises:
-        UserError: its outputs depend on later tokens, or its output layer is not its embedding.
+        UserError: its outputs depend on later tokens, or its language model does not predict by softmax(h W_e^T).
     """
     if weight == 0:
         return
@@ -68,11 +75,32 @@ def check_language_model_weight(weight: float, model: PreTrainedModel) -> None:
             f"language_model_weight is for causal models, and a {model.config.model_type} sees the tokens that it "
             "should predict; write 0."
         )
-    if not model.config.tie_word_embeddings or model.get_input_embeddings().embedding_dim != states.shape[-1]:
+    if not model.config.tie_word_embeddings or not _predicts_by_embedding(model, states.shape[-1]):
         raise UserError(
-            "language_model_weight predicts tokens by the embedding, and this model has another output layer; write 0, "
-            "or the model.name of a model with tie_word_embeddings: true."
+            "language_model_weight predicts tokens by the product of hidden states and embeddings, and the language "
+            "model of this body does not; write 0, or the model.name of a model with tie_word_embeddings: true."
         )
+
+
+def _predicts_by_embedding(model: PreTrainedModel, width: int) -> bool:
+    """Return whether the language model of a classifier's body has no weights beside those of the embedding, and no
+    factor or bound of the logits.
+
+    Args:
+        model: the classifier.
+        width: H, that of its hidden states.
+    """
+    embeddings: torch.Tensor = model.get_input_embeddings().weight
+    if embeddings.shape[-1] != width:
+        return False
+    try:
+        with torch.device("meta"):
+            language_model = AutoModelForCausalLM.from_config(model.config)
+    except ValueError:  # the model has no such class
+        return False
+    setattr(language_model, language_model.base_model_prefix, model.base_model)
+    language_model.get_output_embeddings().weight = nn.Parameter(embeddings.detach(), requires_grad=False)
+    return not any(weight.is_meta for weight in language_model.parameters()) and has_plain_logits(language_model)
 
 
 class AuxiliaryTrainer(FineTuningTrainer):
@@ -83,10 +111,15 @@ class AuxiliaryTrainer(FineTuningTrainer):
             log-likelihood of the tokens of an example, the mean over its windows, is added λ times to its loss.
 
     Raises:
-        UserError: λ is not 0, and the model cannot predict tokens.
+        UserError: λ is not 0, and the model cannot predict tokens, or its body is not trained.
     """
 
     def __init__(self, *args: Any, language_model_weight: float = 0.0, **kwargs: Any) -> None:
+        if language_model_weight and kwargs["tuning"].method == "head_only":
+            raise UserError(
+                "language_model_weight trains the body by the tokens that it predicts, which tuning.method head_only "
+                "leaves as it is; write 0, or tuning.method full or lora."
+            )
         check_language_model_weight(language_model_weight, kwargs["loaded"].model)
         super().__init__(*args, **kwargs)
         self.language_model_weight = language_model_weight
@@ -102,7 +135,9 @@ class AuxiliaryTrainer(FineTuningTrainer):
             outputs.hidden_states[-1], given["input_ids"], given.get("attention_mask"), inputs["windows"]
         )  # fmt: skip
         if self.chunked_loss and self.args.device.type == "cpu":
-            labels = ids[:, 1:] if mask is None else ids[:, 1:].masked_fill(mask[:, 1:] == 0, IGNORED)  # (W, S - 1)
+            labels = ids[:, 1:]  # (W, S - 1)
+            if mask is not None:
+                labels = labels.masked_fill(_predicted(mask) == 0, IGNORED)
             tokens = labels.ne(IGNORED).sum(1).clamp(min=1)  # (W,)
             importance = 1 / (tokens * windows.repeat_interleave(windows))
             nats = summed_nats(states[:, :-1], embedding, labels, importance=importance[:, None].expand_as(labels))

@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..fields import number
 from ..loading import ModelLocation, base_model_name, license_of, load_model, load_tokenizer, max_positions
 from ..models.configuration_rnn_encoder import PLACES, RNNEncoderConfig
+from ..tokenizers.learned import WORDS
 from .config import build_section
 from .from_scratch import scratch_model
 
@@ -81,6 +82,11 @@ def check_contextual(config: Any, model: PreTrainedConfig) -> None:
         raise UserError(
             "contextual.subwords reads the texts with the encoder's tokenizer; remove the section tokenizer, or write "
             "false."
+        )
+    if not section.subwords and config.tokenizer.kind not in WORDS:
+        raise UserError(
+            f"contextual has vectors of words, and tokenizer.kind is {config.tokenizer.kind}; write word, or "
+            "contextual.subwords: true for the encoder's subwords."
         )
 
 

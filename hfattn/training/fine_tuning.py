@@ -68,13 +68,19 @@ def tuned(
         The model with ``requires_grad`` set; for ``lora``, a ``PeftModel`` around it.
 
     Raises:
-        UserError: no weights would be trained, or no layer has a name in ``target_modules``.
+        UserError: no weights would be trained, the embeddings of new tokens would not be, or no layer has a name in
+            ``target_modules``.
     """
     model = loaded.model
     if tuning.method == "full":
         return model
     heads = new_modules(loaded)
     if tuning.method == "head_only":
+        if new_tokens:
+            raise UserError(
+                "tuning.method head_only leaves the embeddings of the new tokens at their random values; write full or "
+                "lora."
+            )
         if not heads:
             raise UserError("tuning.method head_only trains a new head, and this model has a trained one; write full.")
         model.requires_grad_(False)

@@ -55,7 +55,7 @@ from .averaging import MovingAverage, mean_weights
 from .chunked_loss import has_plain_logits, nats_for_logits
 from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
-from .stored_states import ReadTextsOnce
+from .stored_states import ReadTextsOnce, forget_states
 from .training_config import AveragingConfig
 
 # Types of models whose logits are what their output layer returns. That of a bilm is called for both directions.
@@ -391,6 +391,8 @@ class ReliableTrainer(Trainer):
         except KeyboardInterrupt:
             self._close()
             raise
+        finally:
+            forget_states(self.model)
         best_is_loaded = self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None
         if self._average is not None and not best_is_loaded:
             self._average.apply()
@@ -572,7 +574,7 @@ class ReliableTrainer(Trainer):
         if self.is_deepspeed_enabled:
             return "the weights are sharded"
         head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-        if type(head) is not nn.Linear or not unhooked(head):
+        if type(head) is not nn.Linear or "forward" in vars(head) or not unhooked(head):
             return "the model has no output layer over a vocabulary, or one that was replaced or has hooks"
         if self._smoothing() is None:
             return "the loss is another one than cross-entropy of labels"
