@@ -10,6 +10,7 @@ import pytest
 import torch
 from commands import ROOT, load_recipe, results_of, run_here
 from tiny_models import TEXTS, choices_file, labeled_file, scored_file, tiny_model
+from tokenizers.processors import TemplateProcessing
 from torch.nn import functional
 from transformers import (
     AutoConfig,
@@ -192,6 +193,17 @@ def test_padding_on_the_left_changes_neither_scores_nor_the_nats_of_tokens(
     ids, mask = torch.randint(7, (1, 5)), torch.tensor([[0, 0, 1, 1, 1]])
     found = language_model_nats(states, embeddings, ids, mask)
     torch.testing.assert_close(found, language_model_nats(states[:, 2:], embeddings, ids[:, 2:]))
+
+
+def test_padding_is_on_the_left_where_the_last_token_stands_for_the_text(models: dict[str, Path]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(models["bert"])
+    assert WindowCollator(tokenizer).tokenizer.padding_side == "right"
+    ids = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[CLS]")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A [SEP] [CLS]", pair="$A [SEP] $B [SEP] [CLS]", special_tokens=ids
+    )
+    batch = WindowCollator(tokenizer)([{"windows": [dict(tokenizer(text))], "labels": 0} for text in (TEXTS[0], "a")])
+    assert batch["input_ids"][:, -1].tolist() == [tokenizer.cls_token_id] * 2
 
 
 def test_only_a_method_that_trains_the_body_has_this_loss(models: dict[str, Path], tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import yaml
+
 from .claim import Claim, Measurement, Panel, Statement
 from .recipe_runs import QUIET, ROOT, train, wikitext2
 
@@ -13,7 +15,7 @@ RUNS = ROOT / "runs" / "claims" / "ulmfit"
 SIZES = (100, 500, 2500)  # labels, with every seed
 COMPARED_WITHOUT = SIZES[:2]  # labels without one of the techniques
 FROM_SCRATCH_TOO = 10_000  # labels of the classifier from scratch that 100 labels are compared with
-ALL = 24_500  # labels, with the first seed only, of COMPARED_WITH_ALL; the others of the 25,000 are for validation
+ALL = 24_500  # labels, with the first seed of some variants; the others of the 25,000 are for validation
 VALIDATION, TEST = 500, 5000  # reviews
 EPOCHS = {100: 20, 500: 15, 2500: 8}  # of the recurrent classifiers; 5 with more labels
 MAX_TOKENS = 4000  # of a batch, about 16 reviews, up to 2,500 labels
@@ -30,7 +32,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "without gradual unfreezing": {"tuning.gradual_unfreezing": False},
 }
 VARIANTS = (SCRATCH, NO_STAGE_2, STAGE_2, FULL, MINILM, SVM, *WITHOUT)
-COMPARED_WITH_ALL = (SCRATCH, FULL, MINILM, SVM)
+COMPARED_WITH_ALL = (SCRATCH, FULL, MINILM, SVM)  # variants that are trained with all labels too
 # A classifier from scratch has no layers to protect.
 PLAIN = {"tuning.layer_decay": 1.0, "tuning.gradual_unfreezing": False}
 LAST = {  # no checkpoint is chosen: a choice would need labels that a small training set does not have
@@ -95,7 +97,9 @@ def language_model(data: Path, stages: str) -> Path:
     elif stages == "1 + 2":
         train("causal_lm", "imdb_ulmfit_lm", {**QUIET, **own, "model.name": str(language_model(data, "1"))}, folder)
     elif stages == "2":  # as stage 1, on the texts of stage 2, for as many epochs as these are read there
-        first = {"tokenizer": {"name": str(language_model(data, "1"))}, "training.num_train_epochs": 3}
+        second = yaml.safe_load((ROOT / "recipes" / "causal_lm" / "imdb_ulmfit_lm.yaml").read_text(encoding="utf-8"))
+        epochs = second["training"]["num_train_epochs"]
+        first = {"tokenizer": {"name": str(language_model(data, "1"))}, "training.num_train_epochs": epochs}
         rows = {"data.document_start": None, "data.validation": None, "data.test": None, "data.split": [0.98, 0.02]}
         train("causal_lm", "wikitext2_ulmfit", {**QUIET, **own, **rows, **first}, folder)
     elif not (folder / "config.json").exists():
@@ -164,8 +168,9 @@ CLAIM = Claim(
     "A pretrained language model needs far fewer labels, and each of ULMFiT's stages and techniques lowers the error",
     "Howard & Ruder 2018, sections 3 to 5",
     f"`imdb_ulmfit` of the recipe classification, forward only, on IMDb with {SIZES[0]}, {SIZES[1]} and {SIZES[2]:,} "
-    f"labels, drawn anew for each seed, and some with all {ALL:,} labels and one seed; all variants read the same "
-    f"reviews. *Stages 1 + 2 + 3* start from WikiText-2 (`wikitext2_ulmfit`), go on with the training reviews without "
+    f"labels, drawn anew for each seed. The variants {', '.join(COMPARED_WITH_ALL)} also have all {ALL:,} labels, with "
+    f"one seed. All variants read the same reviews. *Stages 1 + 2 + 3* start from WikiText-2 (`wikitext2_ulmfit`), go "
+    f"on with the training reviews without "
     f"labels (`imdb_ulmfit_lm`) and end with the labels. *Stages 1 + 3* leave the second out, *stages 2 + 3* the "
     f"first, and *from scratch* starts from random weights, with the same architecture and subwords, one rate for all "
     f"layers, and all layers trained from the first epoch on. No checkpoint is chosen: the weights are those of the "

@@ -30,7 +30,6 @@ def with_input_format(tokenizer: PreTrainedTokenizerBase, input_format: str) -> 
         pair=f"{START} $A {DELIMITER} $B {EXTRACT}",
         special_tokens=[(token, tokenizer.convert_tokens_to_ids(token)) for token in TASK_TOKENS],
     )
-    tokenizer.padding_side = "right"
     return tokenizer
 
 

@@ -41,7 +41,7 @@ def language_model_nats(
 
 
 def _predicted(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Return which tokens of sequences are predicted, (W, S - 1) for all but the first: those that follow a token."""
+    """Return which tokens (W, S - 1) after the first position are predicted: those that follow another token."""
     return attention_mask[:, 1:] * attention_mask[:, :-1]
 
 

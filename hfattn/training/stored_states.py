@@ -90,7 +90,7 @@ class ReadTextsOnce(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        vectors, dataset = self.trainer.model.base_model.contextual, self.trainer.train_dataset
+        vectors, dataset = frozen_encoder(self.trainer.model), self.trainer.train_dataset
         dtype = torch.bfloat16 if args.bf16 else vectors.encoder.dtype
         lengths = getattr(dataset, "lengths", None)
         changes = getattr(dataset, "is_sampled", False) or not vectors.config.mask_padding
@@ -117,8 +117,13 @@ class ReadTextsOnce(TrainerCallback):
             yield read["input_ids"].to(device), None if mask is None or mask.all() else mask.bool().to(device)
 
 
+def frozen_encoder(model: torch.nn.Module) -> Any:
+    """Return the ``ContextualVectors`` of a model, or None."""
+    return getattr(getattr(model, "base_model", None), "contextual", None)
+
+
 def forget_states(model: torch.nn.Module) -> None:
     """Let the encoder of a model read all texts again, whether or not training came to its end."""
-    vectors = getattr(getattr(model, "base_model", None), "contextual", None)
+    vectors = frozen_encoder(model)
     if vectors is not None:
         vars(vectors).pop("read", None)

@@ -55,7 +55,7 @@ from .averaging import MovingAverage, mean_weights
 from .chunked_loss import has_plain_logits, nats_for_logits
 from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
-from .stored_states import ReadTextsOnce, forget_states
+from .stored_states import ReadTextsOnce, forget_states, frozen_encoder
 from .training_config import AveragingConfig
 
 # Types of models whose logits are what their output layer returns. That of a bilm is called for both directions.
@@ -225,7 +225,7 @@ class ReliableTrainer(Trainer):
         self.remove_callback(ProgressCallback)
         self.add_callback(ProgressLines(bar=not self.args.disable_tqdm))
         self.add_callback(Interruption())
-        if getattr(getattr(self.model, "base_model", None), "contextual", None) is not None:
+        if frozen_encoder(self.model) is not None:
             self.add_callback(ReadTextsOnce(self))
         if early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(early_stopping_patience))
