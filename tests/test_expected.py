@@ -16,8 +16,10 @@ from typer.testing import CliRunner, Result
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
 from hfattn.training.bands import relative_deviation, transferred_deviation
+from hfattn.training.config import split_overrides
 from hfattn.training.expected import (
     PAGE,
+    PLACES,
     SUFFIX,
     expected_files,
     is_tiny,
@@ -125,6 +127,8 @@ def test_the_files_of_a_configuration_are_valid(path: Path) -> None:
         assert with_tiny_band(expected, expected.tiny.scores).tiny == expected.tiny
     assert with_band(expected, path).full == expected.full
     assert (expected.full.band is None) == (not own_runs(expected, path))
+    for run in expected.full.recorded:  # a model in another folder is not another setting
+        assert {name for name, _ in split_overrides(run.overrides) if name.endswith(".name")} <= PLACES
     recipe = load_recipe(path.parent / "train.py")
     plain = load_config(recipe.Config, path)
     recipe.validate(plain)

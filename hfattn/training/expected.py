@@ -48,7 +48,7 @@ PLACES = {  # fields that say where data and models are
     *("data.dataset", "data.validation", "data.test", "data.config", "data.things", "data.vectors", "data.words"),
     *("data.text_column", "data.pair_column", "data.label_column", "data.part_column"),
     *("data.source_column", "data.target_column", "encoder.name", "model.name", "teacher.name", "tokenizer.name"),
-    *("text.name", "vision.name"),
+    *("text.name", "vision.name", "contextual.name"),
 }
 
 
