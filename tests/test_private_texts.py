@@ -15,9 +15,10 @@ from hub_server import HubServer
 from safetensors import safe_open
 
 from hfattn.data import GIVEN
-from hfattn.hub import PublishConfig, has_public_data, verify
+from hfattn.hub import PublishConfig, has_public_data, verify, vocabulary_texts
 from hfattn.hub.manifest import check_manifest, is_listed
 from hfattn.hub.private_texts import check_private_texts, split_rare_numbers
+from hfattn.training import OwnClassifierConfig, OwnClassifierDataConfig
 
 pytestmark = pytest.mark.runs
 
@@ -149,6 +150,20 @@ def test_rare_numbers_are_read_digit_by_digit() -> None:
     assert split[-1] == "no 12"
     assert list(split_rare_numbers(["pay 48291"] * 10)) == ["pay 48291"] * 10
     assert next(iter(split_rare_numbers(["pay 48291 48291"] * 9))).split() == ["pay", *"48291", *"48291"]
+
+
+def test_numbers_of_word_vectors_are_read_digit_by_digit_too(tmp_path: Path) -> None:
+    """A number in nine texts and in the file of vectors is as rare as one in nine texts."""
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("order 1 2\n48291 3 4\nspring 5 6\n")
+    data = OwnClassifierDataConfig(dataset="texts.tsv", vectors=str(vectors), all_words=True)
+    texts = ["order 48291"] * 9
+    for publish, number in (("none", " 4 8 2 9 1 "), ("samples", "48291")):
+        config = OwnClassifierConfig(data=data, publish=PublishConfig(texts=publish))
+        learned = vocabulary_texts(config, iter(texts))
+        assert list(learned) == list(learned) == [f"order {number}"] * 9 + ["order", number, "spring"]
+    config.data.all_words = False
+    assert vocabulary_texts(config, texts) is texts
 
 
 def test_a_vocabulary_with_a_rare_number_is_found(tmp_path: Path) -> None:

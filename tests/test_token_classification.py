@@ -10,7 +10,7 @@ import torch
 from commands import ROOT, printed_by_card, results_of, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
-from tiny_models import TOKENIZERS, tiny_model, wordpiece_tokenizer
+from tiny_models import TOKENIZERS, name_vectors_file, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForTokenClassification, AutoTokenizer, DataCollatorForTokenClassification
 
 from hfattn.data import (
@@ -28,6 +28,7 @@ from hfattn.metrics import EntityMetric, find_entities
 pytestmark = pytest.mark.runs
 
 RECIPE = ROOT / "recipes" / "token_classification"
+ALL_WORDS = {"vectors": "glove.txt", "all_words": True}
 NAMED = "Mary\tB-PER\nSmith\tI-PER\nlives\tO\nin\tO\nYork\tB-LOC\n"
 
 
@@ -291,6 +292,36 @@ def test_a_tagger_from_scratch(tmp_path: Path, tokenizer: dict[str, Any]) -> Non
     assert report.passed, report.failures()
 
 
+def test_a_tagger_reads_words_that_only_the_vectors_have(tmp_path: Path) -> None:
+    """Names of the test are not in training; they are found by vectors that are near those of other names."""
+    vectors = name_vectors_file(tmp_path / "vectors.txt", 32)
+    data = {"examples": 800, "evaluation_examples": 100, "vectors": str(vectors)}
+    training = {**steps(100, 100), "learning_rate": 1e-2}
+    results, words = {}, [line.split(" ")[0] for line in vectors.read_text().splitlines()]
+    for all_words in (True, False):
+        folder = tmp_path / str(all_words)
+        folder.mkdir()
+        tokenizer = {"kind": "whitespace", "lowercase": True}
+        fields = {"data": {**data, "all_words": all_words}, "training": training}
+        config = from_scratch(folder, tokenizer, **fields, model={"freeze_embeddings": True})
+        results[all_words] = train_here(RECIPE, config)
+        vocabulary = AutoTokenizer.from_pretrained(folder / "run").get_vocab()
+        assert ({*words} <= {*vocabulary}) == all_words
+        weight = AutoModelForTokenClassification.from_pretrained(folder / "run").get_input_embeddings().weight
+        for line in vectors.read_text().splitlines()[::50]:
+            word, *numbers = line.split(" ")
+            if word in vocabulary:
+                assert weight[vocabulary[word]].tolist() == pytest.approx([float(x) for x in numbers])
+    found = results[True]["data"]["vectors"]
+    assert (found["name"], found["found"]) == ("vectors.txt", len(words))
+    covered = f"vectors.txt: {len(words):,} words found, {found['missing']} missing"
+    assert covered in (tmp_path / "True" / "run" / "README.md").read_text()
+    scores = {all_words: each["metrics"]["unseen_forms"]["f1"] for all_words, each in results.items()}
+    assert scores[True] > scores[False] + 0.1, scores
+    report = verify(tmp_path / "True" / "run")
+    assert report.passed, report.failures()
+
+
 def test_another_type_of_model_from_scratch(tmp_path: Path) -> None:
     model = {"model_type": "distilbert", "dim": 16, "hidden_dim": 16, "n_layers": 1, "n_heads": 2}
     tokenizer = {"kind": "bpe", "vocab_size": 150}
@@ -311,6 +342,16 @@ def test_another_type_of_model_from_scratch(tmp_path: Path) -> None:
         ({"tuning": {"method": "lora"}}, "A model from scratch trains all weights; remove the section tuning"),
         ({"tokenizer": {"kind": "bpe", "vocab_size": 200, "sampling": 0.1}}, "remove tokenizer.sampling"),
         ({"tokenizer": {"kind": "char"}}, "write tokenizer.kind: word, or tokenizer.unknown: true"),
+        ({"data": {"words": "w.txt"}}, "words is the file of words for vectors; write vectors too, or remove words"),
+        ({"data": {"all_words": True}}, "adds the words of vectors to the vocabulary; write vectors too, or remove it"),
+        (
+            {"data": ALL_WORDS, "tokenizer": {"kind": "bpe", "vocab_size": 200}},
+            "data.all_words is for a vocabulary of words, and tokenizer.kind is bpe; write word, or remove it",
+        ),
+        (
+            {"data": ALL_WORDS, "tokenizer": {"vocab_size": 200}},
+            "tokenizer.vocab_size and tokenizer.min_count leave those out; remove these",
+        ),
     ],
 )
 def test_a_bad_model_from_scratch_is_refused(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
@@ -365,6 +406,7 @@ BAD: list[BadInput] = [
     ("--data.too_long windows --data.overlap 58", "data.overlap is 58, and data.max_length 60 leaves 58 tokens for wo"),
     ("--model.name ./none", "none was not found locally or on the Hub"),
     ("--tokenizer.kind word", "has its own tokenizer; remove the sections tokenizer and contextual"),
+    ("--data.vectors glove.txt", "data.vectors is for a model from scratch .model.model_type.; remove it"),
     ("--tuning.method half", "tuning: method is 'half'; write one of full, lora, head_only"),
 ]
 

@@ -57,7 +57,7 @@ from hfattn import (
 )
 from hfattn.data import make_processor, processed, read_digits
 from hfattn.data.digits import WORDS
-from hfattn.generated import date_pairs
+from hfattn.generated import date_pairs, name_sentences
 from hfattn.sentence_encoders import SentenceModules, write_modules
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
 
@@ -336,6 +336,23 @@ def vectors_file(path: Path, width: int = 2) -> Path:
     return path
 
 
+def name_vectors_file(path: Path, width: int = 2) -> Path:
+    """Vectors of the lowercase words of the generated sentences, where names of one kind are near each other."""
+    random = Random(1)
+    words: dict[str, str] = {}  # with the kind of name that a word is part of, or nothing
+    for part in ("train", "validation", "test", "unseen_forms"):
+        for item in name_sentences(part, 1000, seed=1):
+            for word, tag in zip(item.words, item.tags, strict=True):
+                words.setdefault(word.lower(), tag[2:])
+    places = {kind: [random.gauss(0, 1) for _ in range(width)] for kind in ("PERSON", "PLACE", "DATE")}
+    lines = []
+    for word, kind in words.items():
+        about, spread = (places[kind], 0.3) if kind else ([0.0] * width, 1.0)
+        lines.append(" ".join([word, *(f"{random.gauss(x, spread):.3f}" for x in about)]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 def choices_file(path: Path, questions: int = 600) -> Path:
     """Questions with four choices, of which one praises: the right one, but for one question in six."""
     random = Random(1)
@@ -443,6 +460,8 @@ def placeholder(word: str, root: Path) -> Path:
         return similar_file(path.with_suffix(".jsonl"))
     if word == "TINY_VECTORS":
         return vectors_file(path.with_suffix(".txt"), 100)
+    if word == "TINY_NAME_VECTORS":
+        return name_vectors_file(path.with_suffix(".txt"), 100)
     if word == "TINY_SENTENCE_ENCODER":
         return tiny_sentence_encoder(path)
     if word == "TINY_SCORES":

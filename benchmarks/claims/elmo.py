@@ -8,9 +8,11 @@ from .recipe_runs import QUIET, ROOT, train, wikitext2
 
 RUNS = ROOT / "runs" / "claims" / "elmo"
 GLOVE, BOTH, ALONE, MINILM = "GloVe", "GloVe + ELMo", "ELMo", "GloVe + MiniLM"
-NAMES = "names, ELMo"
-VARIANTS = (GLOVE, BOTH, ALONE, MINILM, NAMES)
+NAMES, NAMES_GLOVE, NAMES_BOTH = "names, ELMo", "names, GloVe", "names, GloVe + ELMo"
+TAGGERS = (NAMES, NAMES_GLOVE, NAMES_BOTH)
+VARIANTS = (GLOVE, BOTH, ALONE, MINILM, *TAGGERS)
 ACCURACY, GAIN, TOP, MEAN_LAYER = "accuracy", "accuracy - accuracy with GloVe", "share of the top layer", "mean layer"
+UNSEEN, UNSEEN_GAIN = "F1 on unseen forms", "F1 on unseen forms - F1 with GloVe"
 POINT = 0.01
 
 
@@ -28,11 +30,14 @@ def fields(variant: str, seed: int, data: Path) -> tuple[str, str, dict[str, Any
     common = {**QUIET, "training.seed": seed}
     if variant == NAMES:
         return "token_classification", "names_elmo", {**common, "contextual.name": str(language_model(data))}
+    vectors = {"data.vectors": str(data / "glove100d.f16.npy"), "data.words": str(data / "glove100d.words.txt")}
+    if variant in TAGGERS:
+        section = {} if variant == NAMES_GLOVE else {"contextual": {"name": str(language_model(data))}}
+        return "token_classification", "names_glove", {**common, **vectors, **section}
     common |= {
         "data.dataset": str(data / "sst2.train.tsv"),
         "data.test": str(data / "sst2.dev.tsv"),
-        "data.vectors": str(data / "glove100d.f16.npy"),
-        "data.words": str(data / "glove100d.words.txt"),
+        **vectors,
         "evaluation.counterfactual_texts": 20,
     }
     if variant == GLOVE:
@@ -53,7 +58,11 @@ def run(variant: str, seed: int, data: Path) -> dict[str, Any]:
 def measure(variant: str, seed: int, data: Path) -> Measurement:
     results = run(variant, seed, data)
     metrics, curves = results["metrics"]["test"], {}
-    values = {ACCURACY: metrics["f1"] if variant == NAMES else metrics["accuracy"]}
+    values = {ACCURACY: metrics["f1"] if variant in TAGGERS else metrics["accuracy"]}
+    if variant in TAGGERS:
+        values[UNSEEN] = results["metrics"]["unseen_forms"]["f1"]
+    if variant in (NAMES, NAMES_BOTH):
+        values[UNSEEN_GAIN] = values[UNSEEN] - run(NAMES_GLOVE, seed, data)["metrics"]["unseen_forms"]["f1"]
     if variant in (BOTH, ALONE, MINILM):
         values[GAIN] = values[ACCURACY] - run(GLOVE, seed, data)["metrics"]["test"]["accuracy"]
     if "contextual" in results["model"]:

@@ -56,7 +56,7 @@ from .tasks import TaskConfig, TaskTexts, answers_of, as_pairs, joined_parts
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .text_pairs import EncodedTextPairs, PairNumbers, TextPair, TextPairCollator, TextPairDataConfig, TextPairs
 from .truncation import WindowCollator, WindowedTexts, mean_of_windows
-from .vectors import Coverage, load_embeddings, word_vectors
+from .vectors import Coverage, WordVectorsConfig, load_embeddings, word_vectors
 
 __all__ = [
     "FORMS",
@@ -139,6 +139,7 @@ __all__ = [
     "WindowCollator",
     "WindowedTexts",
     "Windows",
+    "WordVectorsConfig",
     "answers_of",
     "as_pairs",
     "augmented",

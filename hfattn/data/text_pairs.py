@@ -20,6 +20,7 @@ from .grouping import components, split_by_shared_text
 from .labeled import classes_of, number_of_label
 from .parts import PartsConfig
 from .rows import Row, Rows, Source, open_rows
+from .vectors import WordVectorsConfig
 
 LARGE = 0.01  # share of the pairs above which a connected component is assigned to a part before the others
 
@@ -83,7 +84,7 @@ class PairNumbers:
 
 @strict
 @dataclass
-class TextPairDataConfig(PartsConfig[TextPairs]):
+class TextPairDataConfig(PartsConfig[TextPairs], WordVectorsConfig):
     """Source of the pairs of each part.
 
     The data are split by connected component: pairs that share a text, also indirectly, are in one part. Components
@@ -102,7 +103,6 @@ class TextPairDataConfig(PartsConfig[TextPairs]):
         negative_labels: classes of the pairs whose second text is a hard negative of their first one.
         training_examples: pairs to draw from the training part; null: all.
         max_length: maximum number of tokens of a text; longer texts are cut.
-        vectors, words: word vectors for the embeddings of a model from scratch; see ``load_embeddings``.
     """
 
     unit: ClassVar[str] = "pairs"
@@ -118,8 +118,6 @@ class TextPairDataConfig(PartsConfig[TextPairs]):
     negative_labels: list[str] = field(default_factory=list)
     training_examples: int | None = at_least(2, None)
     max_length: int = at_least(3, 128)
-    vectors: str | None = None
-    words: str | None = None
 
     def validate_columns(self) -> None:
         chosen = [*self.positive_labels, *self.negative_labels]
@@ -134,8 +132,6 @@ class TextPairDataConfig(PartsConfig[TextPairs]):
         span = self.score_range
         if span is not None and not (len(span) == 2 and span[0] < span[1]):
             raise ValueError(f"score_range is {span}; write the scores of cosines 0 and 1, such as [1, 5].")
-        if self.words is not None and self.vectors is None:
-            raise ValueError("words names the rows of vectors; write vectors too, or remove words.")
 
     def read(self, dataset: Source, split: str, train: TextPairs | None = None) -> TextPairs:
         return read_text_pairs(dataset, self, split, labels=self.labels if train is None else train.labels)

@@ -8,10 +8,61 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from .rows import read_lines
+
+
+@strict
+@dataclass
+class WordVectorsConfig:
+    """Fields of the section ``data`` for pretrained word vectors, which initialize the embeddings of a new model.
+
+    Attributes:
+        vectors: file of word vectors, as of ``word_vectors``.
+        words: file of their words, if ``vectors`` is a ``.npy`` file.
+        all_words: the vocabulary also has the words of the file that do not occur in the training texts. With frozen
+            embeddings, the model then reads words that it was not trained on by vectors that it was trained on.
+    """
+
+    vectors: str | None = None
+    words: str | None = None
+    all_words: bool = False
+
+    def validate_word_vectors(self) -> None:
+        if self.words is not None and self.vectors is None:
+            raise ValueError("words is the file of words for vectors; write vectors too, or remove words.")
+        if self.all_words and self.vectors is None:
+            raise ValueError("all_words adds the words of vectors to the vocabulary; write vectors too, or remove it.")
+
+    def added_words(self) -> list[str]:
+        """Return the words that the vocabulary also has: with ``all_words`` those of the file, or else none.
+
+        Raises:
+            UserError: a file is malformed.
+        """
+        if not self.all_words or self.vectors is None:
+            return []
+        return [word for word, _ in word_vectors(self.vectors, self.words)]
+
+    def load(self, model: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
+        """Fill the input embeddings of a model with the vectors, if given, by ``load_embeddings``.
+
+        Returns:
+            Facts for ``results.json``: the file, and its coverage of the vocabulary; None without vectors.
+        """
+        if self.vectors is None:
+            return None
+        coverage = load_embeddings(model, tokenizer, self.vectors, self.words)
+        return {
+            "name": Path(self.vectors).name,
+            "found": coverage.found,
+            "missing": len(coverage.missing),
+            "share": coverage.share,
+            "most_frequent_missing": list(coverage.missing[:10]),
+        }
 
 
 @dataclass(frozen=True)

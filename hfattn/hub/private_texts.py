@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..data.parts import PARTS
 from ..data.rows import GIVEN, PRIVATE_DATASETS, local_data, parallel_files
 from ..data.stored import Again
 from ..data.text import EMBEDDED
+from ..data.vectors import WordVectorsConfig
 from ..files import read_json
 from .fingerprints import read_fingerprints
 
@@ -84,12 +86,20 @@ def split_rare_numbers(texts: Iterable[str]) -> Iterable[str]:
 def vocabulary_texts(config: Any, texts: Iterable[str]) -> Iterable[str]:
     """Return the texts from which a run learns its vocabulary: without rare numbers if no samples are published.
 
+    With ``data.all_words``, the words of ``data.vectors`` follow.
+
     Args:
         config: the configuration of a recipe, whose data have been read.
         texts: the texts. An iterator, which can be read once, is kept in memory.
+
+    Raises:
+        UserError: the file of vectors cannot be read.
     """
     texts = list(texts) if isinstance(texts, Iterator) else texts
-    return texts if texts_to_publish(config) == "samples" else split_rare_numbers(texts)
+    words = config.data.added_words() if isinstance(config.data, WordVectorsConfig) else []
+    if texts_to_publish(config) != "samples":
+        texts, words = split_rare_numbers(texts), list(split_rare_numbers(words))
+    return Again(lambda: chain(texts, words)) if words else texts
 
 
 def check_private_texts(folder: Path, texts: Iterable[str], own_words: Iterable[str] = ()) -> str:

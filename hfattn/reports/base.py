@@ -123,3 +123,10 @@ def publish_facts(config: Any, texts: str) -> dict[str, Any]:
 def shown_part(parts: Mapping[str, Any]) -> str:
     """Return the part whose examples are shown: the test, or else the validation."""
     return "test" if "test" in parts else "validation"
+
+
+def quotable(run: TrainedRun, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about the data without words of theirs, unless samples of them are published."""
+    if run.texts == "samples" or not data.get("vectors"):
+        return dict(data)
+    return {**data, "vectors": {**data["vectors"], "most_frequent_missing": []}}

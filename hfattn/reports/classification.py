@@ -45,7 +45,7 @@ from ..training import (
     mixture_lines,
     scores_of_part,
 )
-from .base import TrainedRun, leave_behind, shown_part
+from .base import TrainedRun, leave_behind, quotable, shown_part
 
 LONGEST_SHOWN = 400  # characters of a text in a table
 SHORTEST_SHOWN = 10  # tokens of a text that is shown alone
@@ -134,13 +134,6 @@ def example_texts(run: TrainedRun, dataset: EncodedTexts | WindowedTexts) -> lis
     if run.texts == "samples":
         return [dataset.texts.texts(dataset.texts.items[i]) for i in short_texts(dataset)]
     return [(synthetic_text(run.tokenizer),) * (2 if dataset.texts.has_pairs else 1)]
-
-
-def quotable(run: TrainedRun, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts about the data without words of theirs, unless samples of them are published."""
-    if run.texts == "samples" or not data.get("vectors"):
-        return dict(data)
-    return {**data, "vectors": {**data["vectors"], "most_frequent_missing": []}}
 
 
 def shown_examples(run: TrainedRun, sample: OwnClassifierSampleConfig, labels: Sequence[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..training import (
     Teacher,
     TeacherOutputs,
 )
-from .base import TrainedRun, leave_behind, shown_part
+from .base import TrainedRun, leave_behind, quotable, shown_part
 from .classification import (
     calibrated,
     confident_mistakes,
@@ -28,7 +28,6 @@ from .classification import (
     fairness_scores,
     part_facts,
     probabilities,
-    quotable,
     read_attention,
     scores_of_parts,
     shown_examples,

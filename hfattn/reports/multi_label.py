@@ -19,11 +19,10 @@ from ..metrics import (
     multi_label_report,
 )
 from ..training import OwnClassifierEvaluationConfig, OwnClassifierSampleConfig, divide_logits, scores_of_part
-from .base import TrainedRun, leave_behind, shown_part
+from .base import TrainedRun, leave_behind, quotable, shown_part
 from .classification import (
     example_texts,
     part_facts,
-    quotable,
     read_attention,
     reliability_picture,
     shortened,

@@ -11,8 +11,8 @@ from ..evaluation import classify
 from ..metrics import ClassifierEvaluationConfig, regression_report
 from ..pictures import Picture
 from ..training import OwnClassifierSampleConfig, scores_of_part
-from .base import TrainedRun, leave_behind, shown_part
-from .classification import example_texts, part_facts, quotable, read_attention, shortened, shown_examples
+from .base import TrainedRun, leave_behind, quotable, shown_part
+from .classification import example_texts, part_facts, read_attention, shortened, shown_examples
 
 
 def report(

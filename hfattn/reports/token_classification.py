@@ -13,7 +13,7 @@ from ..hub.fingerprints import synthetic_text
 from ..metrics import EntityMetric, column_slices, find_entities, length_slices, scores_by_slice
 from ..metrics.slices import SENTENCE_EDGES
 from ..training import contextual_facts, mixture_lines
-from .base import TrainedRun, leave_behind, shown_part
+from .base import TrainedRun, leave_behind, quotable, shown_part
 
 LONGEST_SHOWN = 300  # characters of a sentence in a table
 
@@ -36,8 +36,8 @@ def report(
     run: TrainedRun,
     encoded: Mapping[str, EncodedSentences],
     evaluated: Mapping[str, EvaluatedSentences],
+    vectors: Mapping[str, Any] | None,
     tuning: Mapping[str, Any],
-    *,
     columns: Sequence[str],
     mistakes: int,
 ) -> None:
@@ -47,6 +47,7 @@ def report(
         run: the finished run.
         encoded: the sentences of each part, training included.
         evaluated: what was measured on the other parts.
+        vectors: facts about the word vectors of the embeddings, as ``WordVectorsConfig.load`` returns them.
         tuning: what was trained of which pretrained model, as ``tuning_facts`` returns it.
         columns: columns of the data with a slice for each value.
         mistakes: number of sentences with wrong entities to show.
@@ -65,6 +66,7 @@ def report(
             "too_long": train.too_long,
             "overlap": train.overlap,
             "label_all_pieces": train.label_all_pieces,
+            **quotable(run, {"vectors": vectors} if vectors else {}),
             "parts": {
                 part: {
                     "sentences": len(dataset.sentences),

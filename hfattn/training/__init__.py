@@ -89,7 +89,7 @@ _MODULES = {
     "extractive": ("ExtractiveTrainer",),
     "fine_tuned_classifier": ("ClassifierTrainer", "class_weights", "loss_options", "weighted_loss"),
     "fine_tuning": ("FineTuningTrainer", "StatefulFineTuningTrainer", "tuned", "tuning_facts"),
-    "from_scratch": ("PretrainedOrScratchConfig", "scratch_config", "scratch_model"),
+    "from_scratch": ("PretrainedOrScratchConfig", "check_all_words", "scratch_config", "scratch_model"),
     "image_classification": (
         "FrozenFeatures",
         "ImageClassifierTrainer",

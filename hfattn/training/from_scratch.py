@@ -10,6 +10,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from ..errors import UserError
 from ..loading import BaseModel
 from ..models.strict_config import StrictConfig, unknown_name_message
+from ..tokenizers.learned import WORDS
 from .config import build_section, checked, model_config
 from .training_config import TrainingConfig
 from .tuning_config import TuningConfig, check_averaging, check_tuning
@@ -43,6 +44,30 @@ class PretrainedOrScratchConfig(TrainingConfig):
     def check_agreement(self) -> None:
         check_tuning(self.pretrained, self.tuning)
         super().check_agreement()
+
+
+def check_all_words(config: Any) -> None:
+    """Check that a learned vocabulary has a place for all words of ``data.vectors`` if they are added.
+
+    Args:
+        config: configuration of a recipe, with the sections ``data`` (a ``WordVectorsConfig``) and ``tokenizer``.
+
+    Raises:
+        UserError: it has none.
+    """
+    tokenizer = config.tokenizer
+    if not config.data.all_words:
+        return
+    if tokenizer.kind not in WORDS:
+        raise UserError(
+            f"data.all_words is for a vocabulary of words, and tokenizer.kind is {tokenizer.kind}; write word, or "
+            "remove it."
+        )
+    if (tokenizer.vocab_size, tokenizer.min_count) != (None, 1):
+        raise UserError(
+            "data.all_words adds words that are rare in the training texts, and tokenizer.vocab_size and "
+            "tokenizer.min_count leave those out; remove these."
+        )
 
 
 def scratch_config(

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedTokenizerBase
 
-from ..data import LabeledDataConfig, LabeledTexts, Source, load_embeddings
+from ..data import LabeledDataConfig, LabeledTexts, Source, WordVectorsConfig
 from ..data.report import DataReport
 from ..errors import UserError
 from ..fields import at_least, one_of
@@ -19,6 +18,7 @@ from ..models.strict_config import StrictConfig, own_fields
 from ..tokenizers import TokenizerConfig, uncovered_characters
 from .config import family_config, first_changed
 from .contextual import check_contextual, contextual_facts, contextual_section
+from .from_scratch import check_all_words
 from .training_config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -35,22 +35,18 @@ SEVERAL_TOO = ("class_weights", "data.labels", "evaluation.calibration")  # of t
 
 @strict
 @dataclass
-class OwnClassifierDataConfig(LabeledDataConfig):
+class OwnClassifierDataConfig(LabeledDataConfig, WordVectorsConfig):
     """The section ``data``: the texts, how much of each is read, and initial word vectors."""
 
     max_length: int = at_least(1, 128)  # tokens, special ones included
     too_long: str = one_of(("cut", "cut_start"), "cut")  # keep the first or the last tokens
     sentence_ends: str = ".!?"  # a token of only these characters ends a sentence, for hierarchical pooling
-    vectors: str | None = None  # file of word vectors that initialize the embeddings
-    words: str | None = None  # file of their words, if vectors is a .npy file
     regression: bool = False  # label_column has a number to predict, such as the relatedness of two sentences
     # label_column has several labels for a text, or none: a list, or a text with label_separator between two labels.
     multi_label: bool = False
     label_separator: str = ","
 
     def validate_reading(self) -> None:
-        if self.words is not None and self.vectors is None:
-            raise ValueError("words is the file of words for vectors; write vectors too, or remove words.")
         if self.pair_column is not None and self.too_long != "cut":
             raise ValueError(f"too_long {self.too_long} is for single texts, and pair_column makes pairs; write cut.")
 
@@ -250,6 +246,7 @@ def check_own_classifier(config: OwnClassifierConfig) -> None:
         raise UserError(
             f"data.too_long {config.data.too_long} is for a model that is pretrained (model.name); write cut."
         )
+    check_all_words(config)
     smoothing = config.training.get("label_smoothing_factor")
     made = own_classifier_config(config, vocab_size=1 << 20)
     check_contextual(config, made)
@@ -284,23 +281,12 @@ def initialize_embeddings(
     Returns:
         Facts for ``results.json``: the tokenizer, the vectors, and their coverage of the vocabulary.
     """
-    data, contextual = config.data, contextual_section(config)
-    subwords = contextual is not None and contextual.subwords
-    facts: dict[str, Any] = {
+    contextual = contextual_section(config)
+    return {
         "symbols": len(tokenizer) - len(tokenizer.all_special_ids),
-        "tokenizer": "that of the encoder" if subwords else config.tokenizer.kind,
-        "vectors": None,
+        "tokenizer": "that of the encoder" if contextual and contextual.subwords else config.tokenizer.kind,
+        "vectors": config.data.load(model, tokenizer),
     }
-    if data.vectors is not None:
-        coverage = load_embeddings(model, tokenizer, data.vectors, data.words)
-        facts["vectors"] = {
-            "name": Path(data.vectors).name,
-            "found": coverage.found,
-            "missing": len(coverage.missing),
-            "share": coverage.share,
-            "most_frequent_missing": list(coverage.missing[:10]),
-        }
-    return facts
 
 
 def own_facts(model: "PreTrainedModel", config: OwnClassifierConfig) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModel, PreTrainedModel
 
-from ..data import PairNumbers, TextPairs, load_embeddings
-from ..data.vectors import Coverage
+from ..data import PairNumbers, TextPairs
 from ..errors import UserError
-from ..loading import ModelLocation, base_facts, load_model, load_model_config, load_tokenizer, max_positions
+from ..loading import base_facts, load_model, load_model_config, load_tokenizer, max_positions
 from ..metrics.sentences import SentenceScores
 from ..models.penalties import penalized
 from ..pooling import pool
@@ -154,10 +153,10 @@ def vector_width(config: Any) -> int:
 
 
 class BuiltEncoder(NamedTuple):
-    """An encoder before its training, and what its embeddings were initialized with."""
+    """An encoder before its training, and facts about the word vectors that its embeddings were initialized with."""
 
     encoder: SentenceEncoder
-    coverage: Coverage | None
+    vectors: dict[str, Any] | None
 
 
 def build_sentence_encoder(config: SentenceTrainingConfig, data: Any, texts: Sequence[str]) -> BuiltEncoder:
@@ -182,18 +181,18 @@ def build_sentence_encoder(config: SentenceTrainingConfig, data: Any, texts: Seq
         model, tokenizer = load_model(AutoModel, source).model, load_tokenizer(source)
         stated = read_modules(source)
         pooling = section.pooling or ("mean" if stated is None else stated.pooling)
-        coverage = None
+        vectors = None
         model.config._name_or_path = ""  # the path of a local folder is not published
     else:
         pooling = section.pooling or "mean"
         tokenizer = build_tokenizer(config.tokenizer, texts, ends=False, masks=pooling == "first")
         model = AutoModel.from_config(own_encoder_config(config, len(tokenizer), tokenizer.pad_token_id))
-        coverage = None if data.vectors is None else load_embeddings(model, tokenizer, data.vectors, data.words)
+        vectors = data.load(model, tokenizer)
     for name, module in model.named_children():
         if name == "pooler" and module is not None:
             module.requires_grad_(False)  # nothing reads it, and DDP would wait for its gradient
     modules = SentenceModules(pooling, section.normalize, data.max_length)
-    return BuiltEncoder(SentenceEncoder(model, tokenizer, modules), coverage)
+    return BuiltEncoder(SentenceEncoder(model, tokenizer, modules), vectors)
 
 
 def own_encoder_config(config: SentenceTrainingConfig, vocab_size: int, pad: int | None = 0) -> Any:
@@ -206,10 +205,10 @@ def own_encoder_config(config: SentenceTrainingConfig, vocab_size: int, pad: int
     return text_encoder_config(config.model, from_data, ENCODER_FAMILIES, pooled_by="sentence.pooling")
 
 
-def encoder_facts(config: SentenceTrainingConfig, built: BuiltEncoder, data: Any) -> dict[str, Any]:
+def encoder_facts(config: SentenceTrainingConfig, built: BuiltEncoder) -> dict[str, Any]:
     """Return facts about the encoder for ``results.json``."""
-    encoder, coverage = built
-    facts: dict[str, Any] = {
+    encoder, vectors = built
+    return {
         "model_type": encoder.model.config.model_type,
         **base_facts(config.pretrained),
         "width": vector_width(encoder.model.config),
@@ -218,12 +217,8 @@ def encoder_facts(config: SentenceTrainingConfig, built: BuiltEncoder, data: Any
         "loss": config.sentence.loss,
         "parameters": encoder.model.num_parameters(),
         "trained_parameters": encoder.model.num_parameters(only_trainable=True),
-        "vectors": None,
+        "vectors": vectors and {name: vectors[name] for name in ("name", "found", "share")},
     }
-    if coverage is not None:
-        name = ModelLocation(name=data.vectors).name.rpartition("/")[2]
-        facts["vectors"] = {"name": name, "found": coverage.found, "share": coverage.share}
-    return facts
 
 
 # What is computed before training

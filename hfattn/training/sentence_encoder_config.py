@@ -12,6 +12,7 @@ from ..loading import BaseModel, ModelLocation
 from ..pooling import POOLINGS
 from ..tokenizers import TokenizerConfig
 from .config import build_section, first_changed
+from .from_scratch import check_all_words
 from .training_config import TrainingConfig
 
 SENTENCE_LOSSES = ("cosine", "ranking", "softmax", "distillation")
@@ -115,6 +116,7 @@ class SentenceTrainingConfig(TrainingConfig):
         if self.pretrained is None:
             if self.sentence.mine_negatives:
                 raise UserError("sentence.mine_negatives is for a pretrained model (model.name); write false.")
+            check_all_words(self)
             return
         for name in ("data.vectors", "tokenizer"):
             if first_changed(self, (name,)):

@@ -68,7 +68,7 @@ from hfattn.training import (
 
 RECIPE = "classification"
 GENERATED = generated_for(RECIPE)
-FROM_SCRATCH_ONLY = ("contextual", "tokenizer", "data.sentence_ends", "data.vectors", "data.words", "sample.alignments")
+FROM_SCRATCH_ONLY = ("contextual", "tokenizer", "data.sentence_ends", "data.vectors", "sample.alignments")
 PRETRAINED_ONLY = ("tuning", "data.overlap", "data.input_format", "data.both_orders", "language_model_weight")
 
 

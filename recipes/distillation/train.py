@@ -39,6 +39,7 @@ from hfattn.training import (
     RecipeCommand,
     Teacher,
     TeacherConfig,
+    check_all_words,
     check_contextual,
     contextual_model,
     finishing,
@@ -94,6 +95,7 @@ def validate(config: Config) -> None:
     config.sample.check_examples(pairs=False)
     made = own_classifier_config(config, vocab_size=1 << 20)
     check_contextual(config, made)
+    check_all_words(config)
     if has_one_sigmoid(made):
         raise UserError(
             "A teacher has a logit per class, and this student one sigmoid; write model.problem_type: "

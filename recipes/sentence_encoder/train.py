@@ -117,7 +117,7 @@ def main(command: RecipeCommand) -> None:
 
     built = build_sentence_encoder(config, data, list(vocabulary_texts(config, PairNumbers(train).texts)))
     encoder = built.encoder
-    facts = encoder_facts(config, built, data)
+    facts = encoder_facts(config, built)
     vectors: dict[str, torch.Tensor | None] = dict.fromkeys(parts)
     with arguments.main_process_first(desc="vectors"):
         if section.loss == "distillation":

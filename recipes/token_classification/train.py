@@ -22,6 +22,7 @@ from hfattn.data import (
     Source,
     Tagged,
     TaggedSentences,
+    WordVectorsConfig,
     check_columns,
     check_model,
     check_positions,
@@ -42,6 +43,7 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     TuningConfig,
+    check_all_words,
     check_contextual,
     contextual_model,
     finishing,
@@ -63,7 +65,7 @@ GENERATED = generated_for(RECIPE)
 
 @strict
 @dataclass
-class DataConfig(PartsConfig[TaggedSentences]):
+class DataConfig(PartsConfig[TaggedSentences], WordVectorsConfig):
     unit: ClassVar[str] = "sentences"
     generated: ClassVar[tuple[str, ...]] = tuple(GENERATED)
 
@@ -133,6 +135,8 @@ def validate(config: Config) -> None:
     if config.pretrained:
         if tokenizer != TokenizerConfig() or config.contextual:
             raise UserError("A pretrained model has its own tokenizer; remove the sections tokenizer and contextual.")
+        if config.data.vectors is not None:
+            raise UserError("data.vectors is for a model from scratch (model.model_type); remove it.")
         config.check_training()
         return
     if config.tuning != TuningConfig():
@@ -143,6 +147,7 @@ def validate(config: Config) -> None:
         raise UserError("New words may have new characters; write tokenizer.kind: word, or tokenizer.unknown: true.")
     made = own_config(config, vocab_size=1 << 20, pad=0, labels=["O"])
     check_contextual(config, made)
+    check_all_words(config)
     check_positions(made, config.data.max_length)
     config.check_training()
 
@@ -192,12 +197,13 @@ def main(command: RecipeCommand) -> None:
 
     # Model
 
-    labels = parts["train"].labels
+    labels, vectors = parts["train"].labels, None
     if pretrained:
         loaded = load_model(AutoModelForTokenClassification, pretrained, **label_names(labels))
     else:
         settings = own_config(config, len(tokenizer), tokenizer.pad_token_id, labels)
         loaded = Loaded(contextual_model(AutoModelForTokenClassification, settings, config, tokenizer), [])
+        vectors = data.load(loaded.model, tokenizer)
     check_model(loaded.model, tokenizer, data.max_length)
     model = tuned(loaded, config.tuning, task_type="TOKEN_CLS")
 
@@ -241,7 +247,7 @@ def main(command: RecipeCommand) -> None:
     if trainer.is_world_process_zero():
         run = TrainedRun(command, config, trainer, model, tokenizer)
         with finishing(command.run):
-            report(run, encoded, evaluated, facts, columns=config.evaluation.columns, mistakes=config.sample.mistakes)
+            report(run, encoded, evaluated, vectors, facts, config.evaluation.columns, config.sample.mistakes)
     trainer.finish()
 
 
