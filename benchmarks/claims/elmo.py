@@ -82,14 +82,18 @@ CLAIM = Claim(
     "read WikiText-2 and the training reviews of IMDb (`wikitext2_bilm`, `imdb_bilm`), which is trained once; *ELMo* "
     "has an embedding of one number in the place of GloVe; *GloVe + MiniLM* has a pretrained sentence encoder in the "
     "place of the language model. The gain over GloVe is paired by seed, which sets the split and the order. *Names* "
-    "is a tagger over the same language model (`names_elmo`), whose score is the entity F1. The paper's language model "
-    "read 500 times as much text; its lower layer served syntax, and its upper one meaning.",
+    "is a tagger of generated sentences, whose score is the entity F1: over the subwords of the same language model "
+    "(`names_elmo`), over GloVe vectors of all words of their file (`names_glove`), or over both. Names, and on unseen "
+    "forms the sentences around them, are not in training. The paper's language model read 500 times as much text; its "
+    "lower layer served syntax, and its upper one meaning.",
     VARIANTS,
     measure,
     (
         Statement(GAIN, BOTH, "not below", POINT),
         Statement(GAIN, MINILM, "not below", POINT),
         Statement(ACCURACY, BOTH, "above", ALONE),
+        Statement(UNSEEN_GAIN, NAMES, "above", 0.0),
+        Statement(UNSEEN_GAIN, NAMES_BOTH, "above", 0.0),
         Statement(MEAN_LAYER, NAMES, "below", BOTH),
     ),
     (Panel("share", "layer (0: embeddings)", "share s of the layer"),),

@@ -183,17 +183,9 @@ def main(command: RecipeCommand) -> None:
         texts = vocabulary_texts(config, (" ".join(item.words) for item in parts["train"]))
         tokenizer = subword_tokenizer(config) or build_tokenizer(config.tokenizer, texts, ends=False)
     check_columns(config.evaluation.columns, parts["train"])
-    encoded = {
-        part: EncodedSentences(
-            sentences,
-            tokenizer,
-            data.max_length,
-            too_long=data.too_long,
-            overlap=data.overlap,
-            label_all_pieces=data.label_all_pieces,
-        )
-        for part, sentences in parts.items()
-    }
+    reading: dict[str, Any] = {"max_length": data.max_length, "too_long": data.too_long, "overlap": data.overlap}
+    reading["label_all_pieces"] = data.label_all_pieces
+    encoded = {part: EncodedSentences(sentences, tokenizer, **reading) for part, sentences in parts.items()}
 
     # Model
 
