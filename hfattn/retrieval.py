@@ -1,6 +1,7 @@
 """Use a dual encoder: embed images and texts, and search a folder of images by a text."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,12 @@ from .data.images import FORMATS, WHITE, Encoded, image_files, open_image
 from .errors import UserError
 from .generation import evaluation_mode
 from .loading import ModelLocation, load_any_model, load_image_processor
+from .tokenizers import uncovered_characters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+UNLIMITED = 10**9  # transformers states a larger length if a tokenizer has none
 
 
 @torch.inference_mode()
@@ -27,19 +31,32 @@ def vectors_of_texts(
 ) -> torch.Tensor:
     """Return what ``read`` makes of the inputs of texts, (M, D), in float32.
 
+    A text without any token is read as one unknown token, as in training.
+
     Args:
         rows: number of texts that the model reads at once; those of similar length share a batch.
         max_length: tokens to which texts are cut; None: what the tokenizer states.
+
+    Raises:
+        UserError: a text has a character that the tokenizer does not know.
     """
+    if missing := uncovered_characters(tokenizer, chain.from_iterable(texts)):
+        raise UserError(
+            f"The tokenizer does not know {missing[0]!r} (U+{ord(missing[0]):04X}), which is in a text; remove it, or "
+            "train with tokenizer.unknown: true."
+        )
+    if max_length is None and tokenizer.model_max_length < UNLIMITED:
+        max_length = tokenizer.model_max_length
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     found: list[torch.Tensor] = [torch.empty(0)] * len(texts)
     with evaluation_mode(model):
         for start in range(0, len(order), rows):
             places = order[start : start + rows]
             batch = [texts[i] for i in places]
-            inputs = tokenizer(
-                batch, padding=True, padding_side="right", truncation=True, max_length=max_length, return_tensors="pt"
-            )
+            ids = tokenizer(batch, truncation=max_length is not None, max_length=max_length).input_ids
+            if tokenizer.unk_token_id is not None:
+                ids = [each or [tokenizer.unk_token_id] for each in ids]
+            inputs = tokenizer.pad({"input_ids": ids}, padding_side="right", return_tensors="pt")
             for place, vector in zip(places, read(**inputs.to(model.device)).float().cpu(), strict=True):
                 found[place] = vector
     return torch.stack(found)

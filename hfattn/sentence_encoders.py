@@ -18,7 +18,7 @@ from .files import read_json, read_json_object, write_json
 from .hub_access import hub_errors, model_folder
 from .loading import ModelLocation, load_reading_model, loading_errors, max_positions
 from .pooling import pool
-from .retrieval import vectors_of_texts
+from .retrieval import UNLIMITED, vectors_of_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -80,7 +80,8 @@ def read_modules(location: ModelLocation) -> SentenceModules | None:
     """Return what ``modules.json`` of a model says; None if there is none.
 
     Raises:
-        UserError: the model has a module that hfattn does not have, such as a dense layer, or a file is damaged.
+        UserError: the model has a module that hfattn does not have, such as a dense layer, it lowercases texts, or a
+            file is damaged.
     """
     listed = _json(location, MODULES)
     if listed is None:
@@ -97,6 +98,11 @@ def read_modules(location: ModelLocation) -> SentenceModules | None:
         raise UserError(f"{MODULES} of {location.name} has no Transformer with a Pooling; choose another model.")
     stated: Any = _json(location, f"{found['Pooling']}/config.json")
     reading: Any = _json(location, _READING)
+    if isinstance(reading, dict) and reading.get("do_lower_case") is True:
+        raise UserError(
+            f"{location.name} lowercases texts before they are tokenized (do_lower_case), which hfattn does not; use "
+            "it with sentence-transformers."
+        )
     length = reading.get("max_seq_length") if isinstance(reading, dict) else None
     return SentenceModules(
         _pooling(stated if isinstance(stated, dict) else {}, location.name),
@@ -167,7 +173,7 @@ class SentenceEncoder:
     def max_length(self) -> int | None:
         """Number of tokens at which texts are cut; None: what the tokenizer states."""
         limits = (self.modules.max_length, max_positions(self.model.config), self.tokenizer.model_max_length)
-        return min((limit for limit in limits if limit is not None), default=None)
+        return min((limit for limit in limits if limit is not None and limit < UNLIMITED), default=None)
 
 
 def load_sentence_encoder(name: str) -> SentenceEncoder:

@@ -1,6 +1,7 @@
 """Search sentences by their vectors: those that are nearest to a text, with an index that can be kept."""
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -81,12 +82,18 @@ def distinct_lines(lines: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 
+def _tokenizer(encoder: SentenceEncoder) -> str:
+    """Return a text that differs if a tokenizer reads other tokens."""
+    fast = getattr(encoder.tokenizer, "backend_tokenizer", None)
+    return json.dumps(encoder.tokenizer.get_vocab(), sort_keys=True) if fast is None else str(fast.to_str())
+
+
 def _vectors(encoder: SentenceEncoder, sentences: Sequence[str], index: Path | None) -> torch.Tensor:
     """Return the vectors (N, D) of sentences: those of the index, or new ones, which are written to it."""
     if index is None:
         return encoder.embed(sentences)
     facts = {
-        "model": weights_digest(encoder.model, f"{encoder.modules} {encoder.max_length}"),
+        "model": weights_digest(encoder.model, f"{encoder.modules} {encoder.max_length} {_tokenizer(encoder)}"),
         "sentences": hashlib.sha256("\n".join(sentences).encode()).hexdigest(),
     }
     if not index.exists():

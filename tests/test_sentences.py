@@ -30,6 +30,8 @@ from hfattn.sentence_encoders import (
     read_modules,
     write_modules,
 )
+from hfattn.text_search import search_sentences
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import SentenceTrainer, TrainedSentenceEncoder, mined_negatives
 from hfattn.training.sentence_encoder import cosine_loss, distillation_loss, pair_features, ranking_loss
 from hfattn_cli import app
@@ -80,7 +82,9 @@ def test_padded_texts_have_the_vectors_of_texts_alone(kind: str) -> None:
 
 # The losses
 
-NUMBERS = [(0, 1, 9), (2, 3, 1), (0, 4, 3), (5, 1, 8), (6, 7, 6)]  # row 0 shares a text with rows 2 and 3
+# Row 0 shares a text with rows 2 and 3. The second text of row 5 is the first one of row 1, and the first text of row 6
+# is its second one too. The negatives of rows 1 and 2 are right for rows 0 and 1, and that of row 4 is its first text.
+NUMBERS = [(0, 1, 9), (2, 3, 1), (0, 4, 3), (5, 1, 8), (6, 7, 6), (8, 2, 9), (10, 10, 4)]
 
 
 def unit(vector: torch.Tensor) -> torch.Tensor:
@@ -91,15 +95,22 @@ def ranking_by_loops(first: Any, second: Any, negative: Any, scale: float, symme
     def shares(i: int, j: int) -> bool:
         return NUMBERS[i][0] == NUMBERS[j][0] or NUMBERS[i][1] == NUMBERS[j][1]
 
+    def is_right(i: int, number: int) -> bool:
+        return any(shares(i, j) and NUMBERS[j][1] == number for j in range(len(NUMBERS)))
+
+    def is_candidate(query: int, candidate: int, own: int) -> bool:
+        """A text is no candidate for itself, unless a pair says so; on either side."""
+        return shares(query, candidate) or NUMBERS[query][own] != NUMBERS[candidate][1 - own]
+
     total = first.new_zeros(())
     rows = range(len(first))
-    for queries, candidates, others in ((first, second, negative), (second, first, None))[: 1 + symmetric]:
+    for own, queries, candidates, others in ((0, first, second, negative), (1, second, first, None))[: 1 + symmetric]:
         for i in rows:
             terms = [(scale * unit(queries[i]) @ unit(candidates[j])).exp() for j in rows]
-            partition = sum(terms)
+            partition = sum(terms[j] for j in rows if is_candidate(i, j, own))
             if others is not None:
                 for j in rows:
-                    if NUMBERS[j][2] not in NUMBERS[i][:2]:
+                    if NUMBERS[j][2] != NUMBERS[i][0] and not is_right(i, NUMBERS[j][2]):
                         partition = partition + (scale * unit(queries[i]) @ unit(others[j])).exp()
             right = [terms[j] for j in rows if shares(i, j)]
             for term in right:
@@ -111,7 +122,7 @@ def ranking_by_loops(first: Any, second: Any, negative: Any, scale: float, symme
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_the_ranking_loss_and_its_gradient_are_those_of_loops(negatives: bool, symmetric: bool) -> None:
     torch.manual_seed(0)
-    first, second, negative = (torch.randn(5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    first, second, negative = (torch.randn(7, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     third = negative if negatives else None
     numbers = torch.tensor(NUMBERS)[:, : 3 if negatives else 2]
     found = []
@@ -351,7 +362,7 @@ def test_files_of_two_columns_need_no_header(tmp_path: Path) -> None:
         ({"positive_labels": ["a"]}, "name classes; write label_column too"),
         ({"negative_labels": ["a"], "label_column": "l"}, "negative_labels are beside positive_labels"),
         ({"score_range": [5, 1]}, r"score_range is \[5, 1\]; write the scores of cosines 0 and 1"),
-        ({"words": "w.txt"}, "words names the rows of vectors"),
+        ({"words": "w.txt"}, "words is the file of words for vectors"),
     ],
 )
 def test_columns_that_do_not_go_together_are_refused(fields: dict[str, Any], message: str) -> None:
@@ -369,6 +380,27 @@ def test_bad_rows_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             read_text_pairs(path, columns(**fields))
+
+
+def test_a_right_text_is_not_drawn_as_a_negative() -> None:
+    """All first texts but one are the same; of its negatives, the one that is right elsewhere is not chosen."""
+    items = [TextPair("a", f"b{i}", label=1) for i in range(20)] + [
+        TextPair("x", "y", label=1),
+        TextPair("x", "a", label=1),
+    ]
+    whole = TextPairs("pairs", [*items, TextPair("x", "y", label=0), TextPair("x", "z", label=0)], ["no", "yes"])
+    kept = positives(whole, ["yes"])
+    for item in with_negatives(kept, whole, ["no"], 0):
+        assert item.negative in ({"y"} if item.text == "a" else {"z"})
+    alone = TextPairs("pairs", items[:3], ["no", "yes"])
+    assert {item.negative for item in with_negatives(alone, whole, ["no"], 0)} <= {"b0", "b1", "b2"}  # no others exist
+
+
+def test_the_least_similar_negative_is_not_right_either() -> None:
+    pairs = TextPairs("pairs", [TextPair("a", "b1"), TextPair("a", "b2"), TextPair("x", "y"), TextPair("z", "a")])
+    angles = {"a": 0.0, "b1": 1.5, "b2": 1.55, "x": 0.1, "y": 0.4, "z": 0.2}
+    vectors = np.array([[np.cos(angles[text]), np.sin(angles[text])] for text in PairNumbers(pairs).texts])
+    assert [item.negative for item in mined_negatives(pairs, vectors, 0.9)][:2] == ["y", "y"]
 
 
 def test_mined_negatives_are_near_and_not_right() -> None:
@@ -415,6 +447,14 @@ def test_any_listed_second_text_is_a_hit_in_both_directions() -> None:
         assert scores[f"{prefix}recall_at_1"] == sum(rank == 1 for rank in ranks) / 5
         assert scores[f"{prefix}mrr"] == pytest.approx(sum(1 / rank for rank in ranks) / 5)
     assert (scores["examples"], scores["candidates"]) == (5, 5)
+
+
+def test_a_text_is_no_wrong_candidate_for_itself() -> None:
+    """The nearest to a is a itself, which is the second text of c."""
+    pairs = TextPairs("pairs", [TextPair("a", "b"), TextPair("c", "a"), TextPair("d", "d")])
+    vectors = np.array([[1.0, 0.0], [0.9, 0.4], [0.8, -0.1], [0.0, 1.0]])  # of a, b, c and d
+    scores = sentence_scores(pairs, vectors)
+    assert scores["recall_at_1"] == scores["pair_to_text_recall_at_1"] == 1
 
 
 def test_retrieval_in_blocks_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -572,11 +612,46 @@ def test_search_lists_the_nearest_sentences_and_keeps_an_index(tmp_path: Path) -
     assert "was written with another model" in " ".join(refused.output.split())
 
 
+def test_an_index_is_that_of_one_tokenizer(tmp_path: Path) -> None:
+    """Two words have changed places in the vocabulary; the weights are the same."""
+    model = tiny_sentence_encoder(tmp_path / "model")
+    file, index = written(tmp_path / "s.txt", "The dog was happy.\nA dull film\n"), tmp_path / "index.safetensors"
+    search_sentences(str(model), "a film", file, index=index)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["dog"], vocabulary["film"] = vocabulary["film"], vocabulary["dog"]
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(UserError, match="was written with another model; remove it"):
+        search_sentences(str(model), "a film", file, index=index)
+
+
+def test_texts_without_tokens_or_with_unknown_characters(tmp_path: Path) -> None:
+    """A text without tokens is read as one unknown token, as in training."""
+    encoder = load_sentence_encoder(str(tiny_sentence_encoder(tmp_path / "model")))
+    words = build_tokenizer(TokenizerConfig(kind="word", strip_punctuation=True), ["dog film"], ends=False)
+    assert words.model_max_length > 10**9
+    plain = SentenceEncoder(encoder.model, words, SentenceModules(normalize=False))
+    torch.testing.assert_close(plain.embed(["?!", "dog", "dog film"])[0], plain.embed(["cat"])[0])
+    dataset = EncodedTextPairs(TextPairs("pairs", [TextPair("?!", "dog")]), words, 8)
+    batch = TextPairCollator(words)([dataset[0]])["texts"][0]
+    assert batch["input_ids"].tolist() == [[words.unk_token_id]]
+    letters = build_tokenizer(TokenizerConfig(kind="char"), ["dog film"], ends=False)
+    with pytest.raises(UserError, match=r"does not know 'x' \(U\+0078\), which is in a text; remove it, or"):
+        SentenceEncoder(encoder.model, letters, SentenceModules()).embed(["dog", "fox"])
+
+
 def metadata(path: Path) -> dict[str, str]:
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
         return file.metadata()
+
+
+def test_a_model_that_lowercases_by_itself_is_refused(tmp_path: Path) -> None:
+    folder = tiny_sentence_encoder(tmp_path / "model")
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    with pytest.raises(UserError, match=r"lowercases texts before they are tokenized \(do_lower_case\)"):
+        load_sentence_encoder(str(folder))
 
 
 def test_texts_are_cut_at_the_length_of_the_modules(tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """The recipe text_to_text: mixtures, span corruption and scores against their formulas, and runs of small mixtures."""
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
+import datasets
 import numpy as np
 import pytest
-from commands import ROOT, run, steps, train_here, write_config, written
+from commands import ROOT, run, run_here, steps, train_here, write_config, written
 from huggingface_hub import ModelCard, ModelCardData
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from scipy.stats import spearmanr
@@ -19,11 +21,13 @@ from hfattn.data import MixedExamples, SpanCorruption, SpanExamples, TaskConfig,
 from hfattn.data.batches import TrainingExamples
 from hfattn.data.documents import Document, Documents
 from hfattn.data.spans import SENTINEL, sentinel_ids
+from hfattn.data.tasks import shared_between_tasks
 from hfattn.errors import UserError
 from hfattn.hub.measuring import plan_measurement
 from hfattn.metrics import task_scores
 from hfattn.pipelines import TextToTextPipeline
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
+from hfattn.training import TasksConfig
 
 pytestmark = pytest.mark.runs
 
@@ -194,6 +198,44 @@ def test_labels_are_names_for_numbers_and_for_other_names(tmp_path: Path) -> Non
         TaskConfig(**task, labels=["no", "yes"]).read(str(file), "train")
 
 
+def test_names_of_classes_are_targets() -> None:
+    """A column of class numbers; the names can be replaced, and white space around labels does not count."""
+    kinds = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["ENT", "CON"])})
+    rows = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=kinds)
+    task: dict[str, Any] = {"dataset": "rows", "source": "t {text}", "target": "{label}"}
+    metrics: list[dict[str, Any]] = [{"metric": "accuracy"}, {"metric": "exact_match"}]
+    for fields in metrics:
+        found: Any = TaskConfig(**task, **fields).read(rows, "train")
+        assert [item.target for item in found] == ["CON", "ENT"]
+        renamed: Any = TaskConfig(**task, **fields, rename_labels={"CON": "contra"}).read(rows, "train")
+        assert [item.target for item in renamed] == ["contra", "ENT"]
+    spaced = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [" pos", "pos"]})
+    same: Any = TaskConfig(**task, metric="accuracy").read(spaced, "train")
+    assert [item.target for item in same] == ["pos", "pos"]
+
+
+def test_two_tasks_of_one_file_that_are_split_otherwise_are_named(tmp_path: Path) -> None:
+    file = written(tmp_path / "pairs.tsv", "en\tes\n" + "".join(f"the dog {i // 3}\tel perro {i}\n" for i in range(40)))
+    common = {"dataset": str(file), "metric": "bleu", "split": [0.6, 0.2, 0.2]}
+    tasks = {
+        "to_es": {**common, "source": "to es: {en}", "target": "{es}"},
+        "to_en": {**common, "source": "to en: {es}", "target": "{en}"},
+        "again": {**common, "source": "es: {en}", "target": "{es}"},
+    }
+    data = TasksConfig(tasks=tasks)
+    parts = data.read_tasks(3)
+    trained = {text for item in parts["to_en"]["train"] for text in item.texts}
+    number = sum(bool(trained & {*item.texts}) for item in parts["to_es"]["test"])
+    warnings = shared_between_tasks(data.sections, parts)
+    size = len(parts["to_es"]["test"])
+    assert number > 0
+    assert f"to_es: {number} of the {size} test examples have a text that to_en trains on; give" in " ".join(warnings)
+    assert not [each for each in warnings if each.startswith("to_es") and "again" in each]
+    assert [each for each in data.report(parts).warnings if "trains on" in each] == warnings
+    apart = {name: {**task, "split_by": "shared_text"} for name, task in tasks.items()}
+    assert not shared_between_tasks(TasksConfig(tasks=apart).sections, TasksConfig(tasks=apart).read_tasks(3))
+
+
 def test_pairs_that_share_a_text_are_in_one_part(tmp_path: Path) -> None:
     lines = [f"en {i // 3}\tes {i // 2}" for i in range(120)]
     file = written(tmp_path / "pairs.tsv", "\n".join([*lines, *(f"x{i}\ty{i}" for i in range(60))]))
@@ -215,6 +257,7 @@ def test_pairs_that_share_a_text_are_in_one_part(tmp_path: Path) -> None:
 def test_outputs_that_are_no_answers_count_as_wrong() -> None:
     scores = task_scores("accuracy", ["a", "b", "A", "a"], ["a", "b", "a", "b"], ["a", "b"])
     assert scores == {"accuracy": 0.5, "invalid": 0.25, "f1": pytest.approx((1 / 2 + 2 / 3) / 2)}
+    assert task_scores("accuracy", ["a", "b"], ["a", "b"], ["a", "b", "c"])["f1"] == 1  # there is no c
     outputs, targets = ["1.0", "x", "3.0", "nan", "5.0"], ["1.2", "2.0", "3.0", "4.0", "5.0"]
     scores = task_scores("spearman", outputs, targets)
     assert scores["invalid"] == 0.4
@@ -299,11 +342,43 @@ def test_a_mixture_starts_from_span_corruption(tmp_path: Path) -> None:
     assert len(AutoTokenizer.from_pretrained(tmp_path / "second")) == len(tokenizer)
 
 
+def test_numbers_of_further_texts_are_not_in_the_vocabulary(tmp_path: Path) -> None:
+    contracts = written(tmp_path / "contracts.txt", "".join(f"Contract {i} of a film\n" for i in range(74_000, 74_020)))
+    tokenizer = {"more_texts": [str(contracts)], "vocab_size": 300}
+    first: dict[str, Any] = {
+        "data": {"only": ["sst2"]},
+        "tokenizer": tokenizer,
+        "publish": {"texts": "none"},
+        "training": steps(2, 2),
+    }
+    train_here(RECIPE, tiny_config(tmp_path, **first))
+    vocabulary = AutoTokenizer.from_pretrained(tmp_path / "run").get_vocab()
+    assert any("ontra" in token for token in vocabulary)
+    assert not [token for token in vocabulary if re.search(r"\d{3}", token)]
+
+
+def test_further_texts_that_have_changed_end_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = written(tmp_path / "lines.txt", "zebra zebra zebra\n" * 20)
+    fields = {"data": {"only": ["sst2"]}, "tokenizer": {"more_texts": [str(lines)]}}
+    config = tiny_config(tmp_path, **fields)
+    words = ("--config", config, "--output_dir", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("hfattn.reports.text_to_text.leave_behind", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(UserError, match="The training ended"):
+            run_here(RECIPE, patch, *words)
+    lines.write_text("quokka quokka quokka\n" * 20)
+    with pytest.raises(UserError, match="more_texts"):
+        run_here(RECIPE, monkeypatch, *words, "--resume")
+
+
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_any_encoder_decoder_of_transformers_trains(tmp_path: Path, method: str) -> None:
     """A T5 with random weights, saved in a folder; its own start token and end token are kept."""
     texts = [text for i in range(80) for text in (f"sst2 sentence: The film of Mary was good in {i}.", "bad")]
     base = tiny_translator(tmp_path / "t5", "t5", texts)
+    stored = json.loads((base / "config.json").read_text())
+    stored["task_specific_params"] = {"translation": {"prefix": "translate: "}, "other": {"num_beams": 2}}
+    (base / "config.json").write_text(json.dumps(stored))
     sections = {name: section for name, section in TINY.items() if name not in ("tokenizer", "model")}
     own = {"data": {"tasks": tiny_tasks(tmp_path), "only": ["sst2"]}, "model": {"name": str(base)}}
     results = train_here(RECIPE, write_config(tmp_path, sections, own, {"tuning": {"method": method}}))
@@ -317,6 +392,12 @@ def test_any_encoder_decoder_of_transformers_trains(tmp_path: Path, method: str)
     column = sample["source"].removeprefix("sst2 sentence: ")
     again = TextToTextPipeline(model=model, tokenizer=tokenizer)({"task": "sst2", "text": column})
     assert again["generated_text"] == sample["output"]
+    assert model.config.task_specific_params.keys() == {"text-to-text", "other"}  # without a prefix before the template
+    numbers = TextToTextPipeline(model=model, tokenizer=tokenizer).preprocess({"task": "sst2", "text": 7})
+    assert numbers["input_ids"].tolist() == tokenizer(["sst2 sentence: 7"]).input_ids
+    long = TextToTextPipeline(model=model, tokenizer=tokenizer).preprocess("the film of Mary " * 200)
+    assert long["input_ids"].tolist() == tokenizer(["the film of Mary " * 200], truncation=True).input_ids
+    assert long["input_ids"].shape[1] == 160
 
 
 CLEAN = """
@@ -337,7 +418,31 @@ BAD: list[BadInput] = [
     ("--data.tasks.sst2.source 'no column'", "source is 'no column', without a column; write one in braces"),
     ("--data.tasks.sst2.source 'a {txt}'", "Line 2 of reviews.tsv has no column 'txt'; write one of text, label"),
     ("--data.tasks.sst2.labels '[bad, bad]'", "The labels of reviews.tsv are bad, bad; write at least two, each once"),
-    ("--data.tasks.sst2.target 'a {label}'", "target is 'a {label}', and labels, rename_labels and round_to are for"),
+    (
+        "--data.tasks.sst2.target 'a {label}'",
+        "target is 'a {label}', and labels, rename_labels and metric: spearman ar",
+    ),
+    ("--data.tasks.relatedness.target 'a {score}'", "and metric: spearman are for the value of one column"),
+    (
+        lambda f: ["--data.tasks.relatedness.dataset", written(f / "s.tsv", "text\tpair\tscore\na\tb\t1,5\n")],
+        "Line 2 of s.tsv has the label '1,5'; write a number.",
+    ),
+    ("--data.tasks.translate.split_by shared_text", "split_by has no effect with dataset: dates; remove it"),
+    (
+        "--data.tasks.sst2.split_by phrase --data.tasks.sst2.group_column text",
+        "is another way to split; write split_by",
+    ),
+    (
+        lambda f: [
+            "--tokenizer.lowercase",
+            "true",
+            "--data.tasks.sst2.rename_labels",
+            "{bad: BAD}",
+            "--data.tasks.sst2.labels",
+            "[BAD, good]",
+        ],
+        "writes the label 'BAD' of sst2 as 'bad', so no output would be right; write another name for it",
+    ),
     ("--data.tasks.translate.source 'a {english}'", "has the columns source and target, and no 'english'; correct"),
     ("--data.tasks.translate.labels '[a, b]'", "labels are for metric: accuracy, and metric is bleu; remove labels"),
     ("--data.tasks.sst2.folds 5", "a mixture has no folds; remove folds"),
@@ -353,6 +458,10 @@ BAD: list[BadInput] = [
     (
         lambda f: ["--data.tasks.spans", json.dumps({**span_task(f), "metric": "bleu"})],
         "metric is bleu, and hidden spans are scored by likelihood; write nats_per_token",
+    ),
+    (
+        lambda f: ["--data.tasks.spans", json.dumps({**span_task(f), "target": "{text}"})],
+        "target has no effect with format: spans; remove it",
     ),
 ]
 

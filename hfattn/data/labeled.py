@@ -178,7 +178,7 @@ def read_labeled(
             if label is None:
                 continue
         if regression:
-            label = number_of_label(label, rows.place(row))
+            label = number_of_label(label, rows.place(row), ", or data.regression: false for classes")
         elif separator is None and (isinstance(label, bool) or not isinstance(label, int | str)):
             raise UserError(f"{rows.place(row)} has the label {label!r}; write the name or the number of a class.")
         written.append(label)
@@ -237,8 +237,13 @@ def label_list(label: Any, separator: str, place: str) -> list[int | str]:
     return [each for each in several if each != ""]
 
 
-def number_of_label(label: Any, place: str) -> float:
+def number_of_label(label: Any, place: str, otherwise: str = "") -> float:
     """Return a label as a finite number.
+
+    Args:
+        label: the label.
+        place: where it is, for the message.
+        otherwise: what else the message advises.
 
     Raises:
         UserError: it is not a number, or not finite; ``place`` says where it is.
@@ -248,7 +253,7 @@ def number_of_label(label: Any, place: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise UserError(f"{place} has the label {label!r}; write a number, or data.regression: false for classes.")
+        raise UserError(f"{place} has the label {label!r}; write a number{otherwise}.")
     return number
 
 

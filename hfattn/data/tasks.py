@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
+from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 from huggingface_hub.dataclasses import strict
@@ -69,14 +70,10 @@ def fill(template: str, value: Callable[[str], str]) -> str:
     return _PLACE.sub(lambda found: value(found[1]), template)
 
 
-def rounded(value: Any, step: float, place: str) -> str:
-    """Return a number as text, rounded to a multiple of ``step``; a number between two multiples to the even one.
-
-    Raises:
-        UserError: the value is not a number; ``place`` says where it is.
-    """
+def rounded(value: float, step: float) -> str:
+    """Return a number as text, rounded to a multiple of ``step``; a number between two multiples to the even one."""
     unit = Decimal(str(step))
-    return str(round(Decimal(str(number_of_label(value, place))) / unit) * unit)
+    return str(round(Decimal(str(value)) / unit) * unit)
 
 
 @strict
@@ -121,6 +118,21 @@ class TaskConfig(PartsConfig[Any]):
     masked_share: float = number(0.15, above=0, below=1)
     span_length: float | int = number(3.0, least=1)
 
+    def validate_unused(self) -> None:
+        unused, cause = ["labels", "rename_labels", "round_to", "columns", "split_by"], f"dataset: {self.dataset}"
+        if self.format == SPANS:
+            unused, cause = [*unused, "source", "target"], "format: spans"
+        elif self.dataset not in self.generated:
+            return
+        defaults = {each.name: each.default for each in fields(self)}
+        for name in unused:
+            if getattr(self, name) not in (defaults[name], {}):
+                raise ValueError(f"{name} has no effect with {cause}; remove it.")
+
+    def validate_split_by(self) -> None:
+        if self.split_by != "text" and (self.group_column or self.time_column):
+            raise ValueError(f"split_by: {self.split_by} is another way to split; write split_by: text.")
+
     def validate_task(self) -> None:
         if self.folds is not None:
             raise ValueError("a mixture has no folds; remove folds.")
@@ -138,11 +150,11 @@ class TaskConfig(PartsConfig[Any]):
             return
         if not places_of(self.source):
             raise ValueError(f"source is {self.source!r}, without a column; write one in braces, such as {{text}}.")
-        one_value = self.labels is not None or self.rename_labels or self.round_to is not None
+        one_value = self.labels is not None or self.rename_labels or self.metric == "spearman"
         if one_value and not _PLACE.fullmatch(self.target):
             raise ValueError(
-                f"target is {self.target!r}, and labels, rename_labels and round_to are for the value of one column; "
-                "write that column in braces and nothing else."
+                f"target is {self.target!r}, and labels, rename_labels and metric: spearman are for the value of one "
+                "column; write that column in braces and nothing else."
             )
         if self.labels is not None and self.metric != "accuracy":
             raise ValueError(f"labels are for metric: accuracy, and metric is {self.metric}; remove labels.")
@@ -166,19 +178,20 @@ class TaskConfig(PartsConfig[Any]):
             )
         rows = open_rows(dataset, columns=self.columns, config=self.config, split=split, revision=self.revision)
         named = {name for template in (self.source, self.target) for name in places_of(template)}
+        named -= {self.group_column, self.time_column}  # the split reads these, also if a template does
         items: list[TaskText] = []
         written: list[Any] = []
         for row in rows:
             texts = {name: rows.text(row, name, "text", "source") for name in places_of(self.source)}
             label, target = self._target(rows, row)
             written.append(label)
-            fields = {name: row.values[name] for name in row.values if name not in named}
+            others = {name: row.values[name] for name in row.values if name not in named}
             free = (target,) if self.is_free else ()
             source = fill(self.source, texts.__getitem__)
-            items.append(TaskText(source, target, (*texts.values(), *free), row.number, fields))
+            items.append(TaskText(source, target, (*texts.values(), *free), row.number, others))
         if not items:
             raise UserError(f"{rows.name} is empty; write a row for each example.")
-        if self.labels is not None or (self.metric == "accuracy" and self.target[1:-1] in rows.classes):
+        if self.labels is not None:
             names, number_of = classes_of(rows, self.target[1:-1], self.labels, written)
             for i, (item, label) in enumerate(zip(items, written, strict=True)):
                 if label not in number_of:
@@ -196,10 +209,14 @@ class TaskConfig(PartsConfig[Any]):
         value = rows.value(row, self.target[1:-1], "target")
         if value is None or not str(value).strip():
             raise UserError(f"{rows.place(row)} has an empty target; fill it in, or remove the {rows.unit.lower()}.")
-        if self.round_to is not None:
-            return value, rounded(value, self.round_to, rows.place(row))
+        if self.metric == "spearman":
+            number = number_of_label(value, rows.place(row))
+            return value, str(value) if self.round_to is None else rounded(number, self.round_to)
+        names = rows.classes.get(self.target[1:-1])
+        if names is not None and self.labels is None and isinstance(value, int):
+            value = names[value]
         value = self.rename_labels.get(str(value), value)
-        return value, str(value)
+        return value, str(value) if self.is_free else str(value).strip()
 
     def generate(self, seed: int) -> dict[str, TaskTexts]:
         from ..generated import GENERATED  # it imports this package
@@ -259,6 +276,29 @@ def joined_parts(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Pairs]:
     return {part: Pairs(name, items) for part, items in parts.items()}
 
 
+def shared_between_tasks(sections: Mapping[str, TaskConfig], tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a warning for each task that trains on texts with which another task of the same dataset is evaluated.
+
+    Args:
+        sections: the tasks.
+        tasks: the examples of each part of each task.
+    """
+    warnings = []
+    for name, other in product(sections, repeat=2):
+        task, others = sections[name], tasks[other]["train"]
+        if name == other or task.dataset != sections[other].dataset or SPANS in (task.format, sections[other].format):
+            continue
+        trained = {text for item in others for text in others.texts(item)}
+        for part, examples in tasks[name].items():
+            found = sum(any(text in trained for text in examples.texts(item)) for item in examples)
+            if part != "train" and found:
+                warnings.append(
+                    f"{name}: {found} of the {len(examples)} {part} examples have a text that {other} trains on; "
+                    "give files for the parts, or sources with the same columns and one split_by for both"
+                )
+    return warnings
+
+
 def answers_of(task: TaskConfig, train: Any) -> list[str]:
     """Return the outputs that are labels of a task whose metric is accuracy; none of another task."""
     if task.metric != "accuracy":
@@ -275,4 +315,5 @@ __all__ = [
     "fill",
     "joined_parts",
     "places_of",
+    "shared_between_tasks",
 ]

@@ -236,7 +236,7 @@ def with_negatives(pairs: TextPairs, whole: TextPairs, labels: Sequence[str], se
     """Give each pair a hard negative: the second text of a pair of ``whole`` with the same first text.
 
     A pair whose first text has none gets the second text of another pair, drawn at random, which is a negative like
-    those of the batch.
+    those of the batch. Texts that some pair says to be right are not drawn, unless there are no others.
 
     Args:
         pairs: pairs of texts that belong together.
@@ -244,12 +244,24 @@ def with_negatives(pairs: TextPairs, whole: TextPairs, labels: Sequence[str], se
         labels: the classes whose second texts are hard negatives.
         seed: random seed.
     """
+    right: dict[str, set[str]] = defaultdict(set)
+    for item in pairs:
+        right[item.text] |= {item.text, item.pair}
     of_text: dict[str, list[str]] = defaultdict(list)
     for item in positives(whole, labels):
-        of_text[item.text].append(item.pair)
+        if item.pair not in right[item.text]:
+            of_text[item.text].append(item.pair)
     random, seconds = Random(seed), [item.pair for item in pairs]
-    items = [item._replace(negative=random.choice(of_text.get(item.text, seconds))) for item in pairs]
-    return replace(pairs, items=items)
+    different = set(seconds)
+
+    def drawn(item: TextPair) -> str:
+        if known := of_text[item.text]:
+            return random.choice(known)
+        while (text := random.choice(seconds)) in right[item.text] and not different <= right[item.text]:
+            pass
+        return text
+
+    return replace(pairs, items=[item._replace(negative=drawn(item)) for item in pairs])
 
 
 class EncodedTextPairs(EncodedExamples):

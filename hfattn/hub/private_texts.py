@@ -28,13 +28,18 @@ def has_public_data(config: Any) -> bool:
     """Return whether all texts of a run are public.
 
     They are if they are generated, if they are those of a public dataset on the Hub, or if ``publish.public_data``
-    names the dataset. Files, folders, datasets in memory and private datasets on the Hub are not.
+    names the dataset; of a mixture, it names the datasets of the tasks and then the files of ``tokenizer.more_texts``.
+    Files, folders, datasets in memory and private datasets on the Hub are not.
 
     Args:
         config: the configuration of a recipe, whose data have been read.
     """
-    if config.data.dataset == config.publish.public_data:
+    # Files of which a tokenizer of a mixture learns too.
+    more = getattr(getattr(config, "tokenizer", None), "more_texts", [])
+    if ", ".join([str(config.data.dataset), *more]) == config.publish.public_data:
         return True
+    if more:
+        return False
     # A mixture of tasks has a section for each.
     return all(_is_public(data) for data in getattr(config.data, "sections", {"": config.data}).values())
 

@@ -66,7 +66,7 @@ _MODULES = {
     "retrieval": ("RetrievalScores", "rank_scores", "ranks", "ranks_of", "retrieval_scores"),
     "sentences": ("SentenceScores", "cosines", "pair_retrieval_scores", "sentence_scores"),
     "slices": ("column_slices", "length_slices", "scores_by_slice", "word_slices"),
-    "tasks": ("TaskScores", "main_score", "task_scores"),
+    "tasks": ("TaskScores", "check_answers", "main_score", "task_scores"),
     "translation": ("ExactMatch", "TranslationScores", "bleu_by_length", "decode_generated", "translation_report"),
 }
 

@@ -29,7 +29,11 @@ def ranks(queries: np.ndarray, candidates: np.ndarray, right: np.ndarray, of: np
 
 
 def ranks_of(
-    queries: np.ndarray, candidates: np.ndarray, right: Callable[[slice], np.ndarray], digits: int | None = None
+    queries: np.ndarray,
+    candidates: np.ndarray,
+    right: Callable[[slice], np.ndarray],
+    digits: int | None = None,
+    left_out: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the ranks of ``ranks``, where any candidates may be right.
 
@@ -37,6 +41,8 @@ def ranks_of(
         queries, candidates: as in ``ranks``.
         right: function from a slice of the queries to booleans (n, M): which candidates are right.
         digits: digits after the point to which similarities are rounded; None: they are not.
+        left_out: (N,) place of a candidate that does not count as wrong for each query, such as the query itself; -1:
+            none.
     """
     found = np.empty(len(queries), np.int64)
     for start in range(0, len(queries), _ROWS):
@@ -46,7 +52,11 @@ def ranks_of(
             similarities = similarities.round(digits)
         is_right = right(rows)
         best = np.where(is_right, similarities, -np.inf).max(1, keepdims=True)
-        found[rows] = 1 + ((similarities >= best) & ~is_right).sum(1)
+        before = (similarities >= best) & ~is_right
+        if left_out is not None:
+            of_rows = left_out[rows]
+            before[np.arange(len(before)), of_rows] &= of_rows < 0
+        found[rows] = 1 + before.sum(1)
     return found
 
 

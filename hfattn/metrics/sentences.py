@@ -38,7 +38,8 @@ def pair_retrieval_scores(vectors: np.ndarray, numbered: PairNumbers) -> dict[st
     Returns:
         The scores of ``rank_scores`` for the second texts of a first one, among all different second texts, and, with
         the prefix ``pair_to_text_``, in the other direction; ``examples``, the number of different first texts, and
-        ``candidates``, that of the second ones. Of several right candidates, the nearest counts.
+        ``candidates``, that of the second ones. Of several right candidates, the nearest counts, and a text is no wrong
+        candidate for itself.
     """
     unit, sides = _unit(vectors), (numbered.first, numbered.second)
     places = [np.searchsorted(side, numbered.rows[:, i]) for i, side in enumerate(sides)]
@@ -55,7 +56,9 @@ def pair_retrieval_scores(vectors: np.ndarray, numbered: PairNumbers) -> dict[st
             found[queries[start:end] - rows.start, right[start:end]] = True
             return found
 
-        ranks = ranks_of(unit[sides[query]], unit[sides[candidate]], is_right, _DIGITS)
+        same = np.searchsorted(sides[candidate], sides[query]).clip(max=len(sides[candidate]) - 1)
+        itself = np.where(sides[candidate][same] == sides[query], same, -1)
+        ranks = ranks_of(unit[sides[query]], unit[sides[candidate]], is_right, _DIGITS, itself)
         scores |= {f"{prefix}{name}": score for name, score in rank_scores(ranks).items()}
     return {**scores, "examples": len(numbered.first), "candidates": len(numbered.second)}
 

@@ -11,6 +11,7 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from ..data.pairs import Pair
 from ..data.tasks import LIKELIHOOD
+from ..errors import UserError
 from .checks import check_examples
 from .language_model import IGNORED, perplexity
 from .regression import correlations
@@ -39,10 +40,10 @@ def task_scores(
         labels: the outputs that are answers, for "accuracy".
 
     Returns:
-        For "accuracy": ``accuracy``, the share of outputs that are the right label, macro ``f1`` over the labels, and
-        ``invalid``, the share of outputs that are not a label. For "spearman": ``spearman`` and ``pearson`` of the
-        numbers, ``mean_squared_error``, and ``invalid``; an output that is not a number counts as -1. For "bleu":
-        ``bleu``, ``chrf`` and their ``signatures``. For the last two, ``exact_match``.
+        For "accuracy": ``accuracy``, the share of outputs that are the right label, macro ``f1`` over the labels that
+        occur, and ``invalid``, the share of outputs that are not a label. For "spearman": ``spearman`` and ``pearson``
+        of the numbers, ``mean_squared_error``, and ``invalid``; an output that is not a number counts as -1. For
+        "bleu": ``bleu``, ``chrf`` and their ``signatures``. For the last two, ``exact_match``.
 
     Raises:
         UserError: the arguments differ in length or are empty.
@@ -50,9 +51,10 @@ def task_scores(
     check_examples(outputs=outputs, references=references)
     right = sum(output == reference for output, reference in zip(outputs, references, strict=True)) / len(references)
     if metric == "accuracy":
+        occurring = [label for label in labels if label in {*outputs, *references}]
         return {
             "accuracy": right,
-            "f1": float(f1_score(references, outputs, labels=list(labels), average="macro", zero_division=0)),
+            "f1": float(f1_score(references, outputs, labels=occurring, average="macro", zero_division=0)),
             "invalid": sum(output not in labels for output in outputs) / len(outputs),
         }
     if metric == "spearman":
@@ -68,6 +70,26 @@ def task_scores(
         return {"exact_match": right}
     scores, signatures = corpus_scores(outputs, [references])
     return {"signatures": signatures, **scores, "exact_match": right}
+
+
+def check_answers(tokenizer: PreTrainedTokenizerBase, answers: Mapping[str, Sequence[str]]) -> None:
+    """Check that a tokenizer can write the labels of tasks, with which outputs are compared.
+
+    Args:
+        tokenizer: the tokenizer.
+        answers: the labels of each task whose metric is accuracy.
+
+    Raises:
+        UserError: it writes a label otherwise, so that no output would be right.
+    """
+    for name, labels in answers.items():
+        for label in labels:
+            written = tokenizer.decode(tokenizer(label).input_ids, skip_special_tokens=True)
+            if written != label:
+                raise UserError(
+                    f"The tokenizer writes the label {label!r} of {name} as {written!r}, so no output would be right; "
+                    f"write another name for it (data.tasks.{name}.rename_labels), or another tokenizer."
+                )
 
 
 def main_score(metric: str, scores: Mapping[str, Any]) -> float:

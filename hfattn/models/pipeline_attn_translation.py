@@ -17,6 +17,7 @@ TASK = "attn-translation"
 TEXT_TO_TEXT = "text-to-text"  # also the key of its settings in task_specific_params of a configuration
 PREFIX = "translation"  # the task whose prefix, in task_specific_params of a configuration, precedes each source
 TARGET_FOLDER = "target"  # subfolder of a saved model with the tokenizer of a separate target vocabulary
+_UNLIMITED = 10**9  # transformers states a larger length if a tokenizer has none
 _MAX_NEW_TOKENS = 256  # the default of transformers, 20 tokens, would truncate sentences
 
 
@@ -109,7 +110,7 @@ class AttnTranslationPipeline(Pipeline):
         return {}, generate_kwargs, {}
 
     def preprocess(self, input_: str, **preprocess_parameters: Any) -> dict[str, torch.Tensor]:
-        """Return ids and mask (1, S).
+        """Return ids and mask (1, S). A text that is longer than the tokenizer states is cut, as in evaluation.
 
         Raises:
             ValueError: if the input is empty, not a string, or has characters that the tokenizer does not know.
@@ -118,7 +119,8 @@ class AttnTranslationPipeline(Pipeline):
             raise ValueError(f"Cannot translate {input_!r}; give a text of at least one character.")
         try:
             source = source_prefix(self.model.config) + input_
-            encoded = self.tokenizer(source, return_tensors="pt", return_attention_mask=True)
+            cut = self.tokenizer.model_max_length < _UNLIMITED
+            encoded = self.tokenizer(source, return_tensors="pt", return_attention_mask=True, truncation=cut)
         except Exception as error:  # tokenizers raises this class itself
             unknown = ", ".join(map(repr, sorted(set(input_).difference(*self.tokenizer.get_vocab()))))
             raise ValueError(
@@ -199,7 +201,7 @@ class TextToTextPipeline(AttnTranslationPipeline):
 
     text_name = "generated_text"
 
-    def preprocess(self, input_: str | Mapping[str, str], **preprocess_parameters: Any) -> dict[str, torch.Tensor]:
+    def preprocess(self, input_: str | Mapping[str, Any], **preprocess_parameters: Any) -> dict[str, torch.Tensor]:
         """Return ids and mask (1, S).
 
         Raises:
@@ -210,7 +212,7 @@ class TextToTextPipeline(AttnTranslationPipeline):
         return super().preprocess(input_, **preprocess_parameters)
 
 
-def task_source(config: Any, columns: Mapping[str, str]) -> str:
+def task_source(config: Any, columns: Mapping[str, Any]) -> str:
     """Return the text that a model reads for the columns of one of its tasks.
 
     Args:
@@ -227,7 +229,7 @@ def task_source(config: Any, columns: Mapping[str, str]) -> str:
     template: str = tasks[name]
     if missing := [column for column in re.findall(r"\{([^{}]+)\}", template) if column not in columns]:
         raise ValueError(f"The task {name!r} reads {template!r}, and {missing[0]!r} is not given; add it.")
-    return re.sub(r"\{([^{}]+)\}", lambda found: columns[found[1]], template)
+    return re.sub(r"\{([^{}]+)\}", lambda found: str(columns[found[1]]), template)
 
 
 class TranslationMixin(PaddedBeams):

@@ -1,7 +1,7 @@
 """The report of the recipe sentence_encoder, and the scores without training that it states beside those of a run."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ def report(
         targets = [(item.score - low) / (high - low) for item in pairs if item.score is not None]
         points = {"right": targets, "predicted": pair_cosines(pairs, vectors).tolist(), "label": "cosine"}
         run.pictures.append(Picture("predictions.png", "predictions", {**points, "title": run.title}))
-    texts = example_texts(run, pairs)
+    texts, positive = example_texts(run, pairs), config.data.positive_labels
     sections = {
         "data": {
             "name": parts["train"].name,
@@ -111,7 +111,7 @@ def report(
         "metrics": metrics,
         "baselines": before,
         "training": run.training_facts("pairs", len(train)),
-        "samples": largest_errors(pairs, vectors, span, config.sample.mistakes) if quotes else [],
+        "samples": largest_errors(pairs, vectors, span, positive, config.sample.mistakes) if quotes else [],
         "own_code": any(run.folder.glob("modeling_*.py")),  # a model of this package, whose code is beside its weights
         "example": {"texts": texts},
     }
@@ -152,12 +152,21 @@ def example_texts(run: TrainedRun, pairs: TextPairs) -> list[str]:
 
 
 def largest_errors(
-    pairs: TextPairs, vectors: np.ndarray, span: tuple[float, float], number: int
+    pairs: TextPairs, vectors: np.ndarray, span: tuple[float, float], positive: Sequence[str], number: int
 ) -> list[dict[str, Any]]:
-    """Return the pairs whose cosine is farthest from what it should be: that of their score, or 1."""
+    """Return the pairs whose cosine is farthest from what it should be.
+
+    That is the cosine of their score, 1 for a pair that belongs together, and 0 for one that does not.
+    """
     low, high = span
     found = pair_cosines(pairs, vectors)
-    right = np.array([1.0 if item.score is None else (item.score - low) / (high - low) for item in pairs])
+    belong = [item.label is None or not positive or pairs.labels[item.label] in positive for item in pairs]
+    right = np.array(
+        [
+            float(together) if item.score is None else (item.score - low) / (high - low)
+            for item, together in zip(pairs, belong, strict=True)
+        ]
+    )
     return [
         {
             "place": pairs.place(i),

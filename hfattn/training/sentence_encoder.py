@@ -45,8 +45,8 @@ def ranking_loss(
     """Return the cross-entropy of the right second text among all of the batch (Henderson et al. 2017, section 4.4).
 
     The logits are cosines times the scale. Candidates of row i are the second texts, and the hard negatives of all
-    rows. The second texts of pairs that share a text with pair i are right too, and a hard negative that is one of the
-    texts of pair i is left out.
+    rows. The second texts of pairs that share a text on the same side with pair i are right too. Candidates that equal
+    the first text of pair i, and hard negatives that equal a right text, are left out.
 
     Args:
         first, second: (B, D) vectors of the two texts of each pair.
@@ -60,14 +60,16 @@ def ranking_loss(
     logits = scale * first @ second.T
     own, other = numbers[:, 0], numbers[:, 1]
     positives = (own[:, None] == own) | (other[:, None] == other)
+    least = torch.finfo(logits.dtype).min
+    logits = logits.masked_fill((own[:, None] == other) & ~positives, least)
     candidates, right = logits, positives
     if negative is not None:
         third = numbers[:, 2]
-        is_text = (third == own[:, None]) | (third == other[:, None])
+        is_right = positives.float() @ (other[:, None] == third).float() > 0
         wrong = scale * first @ functional.normalize(negative, dim=-1).T
-        wrong = wrong.masked_fill(is_text, torch.finfo(wrong.dtype).min)
+        wrong = wrong.masked_fill(is_right | (own[:, None] == third), least)
         candidates = torch.cat([logits, wrong], 1)
-        right = torch.cat([positives, torch.zeros_like(is_text)], 1)
+        right = torch.cat([positives, torch.zeros_like(is_right)], 1)
     loss = shared_cross_entropy(candidates, right)
     return (loss + shared_cross_entropy(logits.T, positives)) / 2 if symmetric else loss
 
@@ -242,8 +244,9 @@ def teacher_vectors(teacher: SentenceEncoder, texts: Sequence[str], width: int, 
 def mined_negatives(pairs: TextPairs, vectors: np.ndarray, margin: float) -> TextPairs:
     """Give each pair the second text of another pair that is most similar to its first text.
 
-    It is the most similar one whose cosine is at most ``margin`` times that of the right text, and that no pair says
-    to be right. If there is none, it is the least similar one.
+    It is the most similar one whose cosine is at most ``margin`` times that of the right text. If there is none, it is
+    the least similar one. The text itself, and those that some pair says to be right, are chosen only if there are no
+    others; ``ranking_loss`` leaves these out.
 
     Args:
         pairs: pairs of texts that belong together.
@@ -262,12 +265,11 @@ def mined_negatives(pairs: TextPairs, vectors: np.ndarray, margin: float) -> Tex
         rows = slice(start, start + _QUERIES)
         cosines = vectors[first[rows]] @ vectors[candidates].T
         limit = margin * (vectors[first[rows]] * vectors[second[rows]]).sum(1, keepdims=True)
-        allowed = cosines <= limit
+        ranked = np.where(cosines <= limit, cosines, -2 - cosines)
         for row, number in enumerate(first[rows].tolist()):
-            allowed[row, right[number]] = False
+            ranked[row, right[number]] = -np.inf
             if number in place:  # a text is not a negative of itself
-                allowed[row, place[number]] = False
-        ranked = np.where(allowed, cosines, -2 - cosines)
+                ranked[row, place[number]] = -np.inf
         chosen[rows] = candidates[ranked.argmax(1)]
     items = [item._replace(negative=numbered.texts[i]) for item, i in zip(pairs, chosen.tolist(), strict=True)]
     return replace(pairs, items=items)

@@ -109,6 +109,12 @@ class SentenceTrainingConfig(TrainingConfig):
                 "sentence.loss softmax trains a classifier that is not saved; write data.positive_labels or "
                 "data.score_column, by which the vectors are evaluated."
             )
+        classes = data.label_column is not None and not data.positive_labels
+        if classes and (loss == "ranking" or (loss == "distillation" and data.score_column is None)):
+            raise UserError(
+                f"data.label_column names classes, and sentence.loss {loss} is for pairs that belong together; write "
+                "the classes of these as data.positive_labels, or remove data.label_column."
+            )
         if (loss == "distillation") != bool(self.teacher.name.strip()):
             raise UserError("sentence.loss distillation, and no other, has a teacher; write teacher.name for it alone.")
         if self.sentence.mine_negatives and (data.negative_column or data.negative_labels):

@@ -1,6 +1,7 @@
 """The sections of a model for several tasks that are written as text."""
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,7 +11,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ..data import Pairs, Source
 from ..data.report import DataReport, describe
-from ..data.tasks import LIKELIHOOD, TaskConfig, joined_parts
+from ..data.rows import local_file, read_lines
+from ..data.tasks import LIKELIHOOD, TaskConfig, joined_parts, shared_between_tasks
 from ..data.text import PARTS
 from ..errors import UserError
 from ..fields import at_least, number, one_of
@@ -27,7 +29,8 @@ class TasksConfig:
         tasks: the fields of a ``TaskConfig`` for each task, by its name.
         only: names of the tasks to train on and to evaluate; null: all.
         max_source_length, max_target_length: maximum numbers of tokens, the end token included.
-        too_long: what becomes of an example with a longer text: "error", "drop" or "cut". Evaluation always cuts it.
+        too_long: what becomes of an example with a longer text: "error", "drop" or "cut". With "drop", it is cut in
+            evaluation.
         without_test: leave out the test parts, as hfattn tune does.
     """
 
@@ -99,10 +102,12 @@ class TasksConfig:
             UserError: the data cannot be read.
         """
         whole = DataReport()
-        for name, of_task in (self.read_tasks(1, given) if parts is None else parts).items():
+        read = self.read_tasks(1, given) if parts is None else parts
+        for name, of_task in read.items():
             found = describe(self, of_task, tokenizer, None, languages)
             whole.facts += [f"task {name}", *(f"  {fact}" for fact in found.facts)]
             whole.warnings += [f"{name}: {warning}" for warning in found.warnings]
+        whole.warnings += shared_between_tasks(self.sections, read)
         return whole
 
 
@@ -125,6 +130,28 @@ class TasksTokenizerConfig(TokenizerConfig):
     sentinels: int | None = at_least(1, None)  # tokens <extra_id_0> and so on, for span corruption; 100 in T5
     # Text files from whose lines the tokenizer learns too, such as those of tasks for which the model is trained later.
     more_texts: list[str] = field(default_factory=list)
+
+    def added_lines(self) -> Iterator[str]:
+        """Yield the lines of ``more_texts``.
+
+        Raises:
+            UserError: a name is not that of a file, or it is not UTF-8.
+        """
+        for file in self.more_texts:
+            if (path := local_file(file)) is None:
+                raise UserError(
+                    f"tokenizer.more_texts names {file!r}, which is not a file; write the path of a text file."
+                )
+            for _, line in read_lines(path):
+                yield line
+
+    @property
+    def added_fingerprint(self) -> str:
+        """SHA-256 of the lines of ``more_texts``."""
+        digest = hashlib.sha256()
+        for line in self.added_lines():
+            digest.update(line.encode() + b"\n")
+        return digest.hexdigest()
 
 
 @strict

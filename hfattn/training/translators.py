@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..evaluation import evaluate_translator
 from ..generation import evaluation_mode, store_for_task
 from ..loading import Loaded, load_model, load_model_config, load_tokenizer
-from ..models.pipeline_attn_translation import PREFIX, load_target_tokenizer
+from ..models.pipeline_attn_translation import PREFIX, TEXT_TO_TEXT, load_target_tokenizer
 from .translator_config import TranslatorLocation
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Za-z]{2,4}")  # eng_Latn, en_XX
@@ -69,6 +69,8 @@ def load_translator(
     check_positions(model.config, max_target_length, "data.max_target_length")
     if _languages(tokenizer):
         _begin_with_language(model, tokenizer)
+    # Of a model that the recipe text_to_text has trained; its templates are those of other tasks.
+    store_for_task(model, TEXT_TO_TEXT, None)
     if location.prefix is not None:
         _check_prefix(tokenizer, location)
         store_for_task(model, PREFIX, {"prefix": location.prefix})

@@ -7,6 +7,7 @@ accelerate launch recipes/text_to_text/train.py --config recipes/text_to_text/mi
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
@@ -28,15 +29,14 @@ from hfattn.data import (
     fingerprints,
     joined_parts,
 )
-from hfattn.data.rows import local_file, read_lines
 from hfattn.data.spans import SENTINEL
 from hfattn.data.tasks import SPANS, TaskConfig
 from hfattn.errors import UserError, one_sentence
 from hfattn.generation import store_for_task
 from hfattn.hub import vocabulary_texts
 from hfattn.loading import Loaded
-from hfattn.metrics import TaskScores
-from hfattn.models.pipeline_attn_translation import TEXT_TO_TEXT
+from hfattn.metrics import TaskScores, check_answers
+from hfattn.models.pipeline_attn_translation import PREFIX, TEXT_TO_TEXT
 from hfattn.models.strict_config import StrictConfig
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.text_to_text import EvaluatedTasks, report
@@ -108,12 +108,9 @@ def own_config(config: Config, pad: int, start: int, end: int, size: int) -> Str
 
 def learn_tokenizer(config: Config, pairs: Sequence[Pair]) -> PreTrainedTokenizerBase:
     """Learn the tokenizer from the training examples and ``tokenizer.more_texts``, and add the sentinels."""
-    texts = list(vocabulary_texts(config, (text for pair in pairs for text in (pair.source, pair.target) if text)))
-    for file in config.tokenizer.more_texts:
-        if (path := local_file(file)) is None:
-            raise UserError(f"tokenizer.more_texts names {file!r}, which is not a file; write the path of a text file.")
-        texts += [line for _, line in read_lines(path)]
-    tokenizer = build_tokenizer(config.tokenizer, texts, ends=True)
+    texts = (text for pair in pairs for text in (pair.source, pair.target) if text)
+    every = vocabulary_texts(config, chain(texts, config.tokenizer.added_lines()))
+    tokenizer = build_tokenizer(config.tokenizer, every, ends=True)
     sentinels = [SENTINEL.format(number) for number in range(config.tokenizer.sentinels or 0)]
     tokenizer.add_tokens(sentinels, special_tokens=True)
     return tokenizer
@@ -162,6 +159,8 @@ def main(command: RecipeCommand) -> None:
         for name, of in tasks.items()
     }
     tokenizer.model_max_length = data.max_source_length  # the pipeline truncates sources to this length
+    answers = {name: answers_of(task, tasks[name]["train"]) for name, task in sections.items()}
+    check_answers(tokenizer, answers)
     sizes = [len(each["train"]) for each in encoded.values()]
     numbers = epoch_sizes(sizes, config.mixture.maximum, float(config.mixture.temperature))
     train = MixedExamples({name: each["train"] for name, each in encoded.items()}, numbers, arguments.seed)
@@ -186,9 +185,9 @@ def main(command: RecipeCommand) -> None:
         ids = (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
         loaded = Loaded(AutoModelForSeq2SeqLM.from_config(own_config(config, *ids, len(tokenizer))), [])
     set_decoding(loaded.model, data.max_target_length, arguments.generation_num_beams or 1)
-    answers = {name: answers_of(task, tasks[name]["train"]) for name, task in sections.items()}
     templates = {name: task.source for name, task in sections.items() if task.format != SPANS}
     store_for_task(loaded.model, TEXT_TO_TEXT, {"tasks": templates} if templates else None)
+    store_for_task(loaded.model, PREFIX, None)  # of a model for translation; the words of a task are in its template
     collator = Seq2SeqCollator(tokenizer, loaded.model)
     if not pretrained:
         check_padding(loaded.model, train, collator)
@@ -213,7 +212,8 @@ def main(command: RecipeCommand) -> None:
         tuning=config.tuning,
         **config.trainer_options(arguments),
     )
-    command.claim_run(config, examples=fingerprints(parts), processes=arguments.world_size)
+    more = {"more_texts": config.tokenizer.added_fingerprint} if config.tokenizer.more_texts else {}
+    command.claim_run(config, examples=fingerprints(parts), processes=arguments.world_size, **more)
     command.report_data(config, tasks, tokenizer)
     trainer.train_or_resume(command.resume)
     trainer.remove_callback(TranslationCallback)  # no outputs are shown during the final evaluation
