@@ -17,7 +17,6 @@ TASK = "attn-translation"
 TEXT_TO_TEXT = "text-to-text"  # also the key of its settings in task_specific_params of a configuration
 PREFIX = "translation"  # the task whose prefix, in task_specific_params of a configuration, precedes each source
 TARGET_FOLDER = "target"  # subfolder of a saved model with the tokenizer of a separate target vocabulary
-_UNLIMITED = 10**9  # transformers states a larger length if a tokenizer has none
 _MAX_NEW_TOKENS = 256  # the default of transformers, 20 tokens, would truncate sentences
 
 
@@ -119,7 +118,7 @@ class AttnTranslationPipeline(Pipeline):
             raise ValueError(f"Cannot translate {input_!r}; give a text of at least one character.")
         try:
             source = source_prefix(self.model.config) + input_
-            cut = self.tokenizer.model_max_length < _UNLIMITED
+            cut = self.tokenizer.model_max_length < 10**9  # transformers states more if a tokenizer has no limit
             encoded = self.tokenizer(source, return_tensors="pt", return_attention_mask=True, truncation=cut)
         except Exception as error:  # tokenizers raises this class itself
             unknown = ", ".join(map(repr, sorted(set(input_).difference(*self.tokenizer.get_vocab()))))
