@@ -263,6 +263,8 @@ def evaluate_folder(
     places: dict[str, Any] = {"config": config, "split": split}
     templates = data in TEMPLATES or data.endswith(".yaml")
     if together_with:
+        if templates:
+            raise UserError("Several classifiers are averaged on labeled texts; evaluate each alone on templates.")
         read = partial(_labeled_texts, data, columns, limit=limit, places=places)
         return evaluate_together([name, *together_with], read, threshold)
     if (Path(name) / SETTINGS).is_file():
@@ -278,6 +280,8 @@ def evaluate_folder(
         pairs = pairs if limit is None else pairs.sample(limit, seed=0)
         return evaluate_translator(model, tokenizer, target_tokenizer, pairs, num_beams)
     if "SequenceClassification" in type(model).__name__:
+        if is_multiple_choice(model):
+            raise UserError(f"{name} chooses among several texts, which has no measure here; its recipe measures it.")
         if is_regression(model):
             if templates or threshold is not None:
                 raise UserError(f"{name} predicts a number and no class; give data with numbers, and no threshold.")
@@ -321,14 +325,17 @@ def evaluate_together(
     for name in names:
         model, tokenizer, _ = load_any_model(name)
         kind = type(model).__name__
-        if "SequenceClassification" not in kind or is_regression(model) or has_several_labels(model):
+        others = (is_regression, has_several_labels, is_multiple_choice)
+        if "SequenceClassification" not in kind or any(is_other(model) for is_other in others):
             raise UserError(f"{name} is a {kind} without probabilities of one class; give classifiers of texts.")
         labels = None if model.config.num_labels == 1 else class_names(model)
         if texts is None:
             classes, texts = labels, read(labels=labels)
-        if labels != classes:
+        if sorted(labels or []) != sorted(classes or []):
             raise UserError(f"{names[0]} and {name} have different classes; give classifiers of the same classes.")
         probabilities = predicted_probabilities(model, tokenizer, texts)
+        if labels is not None and classes is not None:
+            probabilities = probabilities[:, [labels.index(each) for each in classes]]
         total = probabilities if total is None else total + probabilities
     assert total is not None
     assert texts is not None
@@ -483,6 +490,11 @@ def evaluate_classifier(
 def is_regression(model: PreTrainedModel) -> bool:
     """Return whether a sequence classifier predicts a number instead of a class."""
     return model.config.problem_type == "regression"
+
+
+def is_multiple_choice(model: PreTrainedModel) -> bool:
+    """Return whether a sequence classifier scores each of several texts, of which one is to be chosen."""
+    return dict(model.config.id2label) == {0: "score"} and not is_regression(model)
 
 
 def has_several_labels(model: PreTrainedModel) -> bool:

@@ -239,6 +239,12 @@ def _predicted(
     parts = (inputs.parts(predictor, row) for row in read)
     for row, prediction in zip(rows, predictions(predictor, parts, batch_size), strict=True):
         shown = _shown(row)
+        for name in prediction:
+            if name in shown and GIVEN + name in shown:
+                raise UserError(
+                    f"The input has the columns {name} and {GIVEN}{name}, and the model predicts {name} too; rename "
+                    "one of these columns."
+                )
         yield {GIVEN + name if name in prediction else name: value for name, value in shown.items()} | prediction
 
 
@@ -247,7 +253,9 @@ def _check_same_rows(part: Path, rows: Iterator[Row]) -> None:
     for finished in _rows_of(part):
         row = next(rows, None)
         shown = {} if row is None else json.loads(_json(_shown(row)))
-        kept = {name: finished.get(GIVEN + name, finished.get(name)) for name in shown}
+        # A column whose name is that of a prediction was renamed; of the others, both names may be in the input.
+        renamed = {name: name if GIVEN + name in shown else GIVEN + name for name in shown}
+        kept = {name: finished.get(renamed[name], finished.get(name)) for name in shown}
         if row is None or kept != shown:
             raise UserError(
                 f"The rows that {part} has are no longer those of the input; remove it, or choose a new file."

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from .evaluation import (
     ANSWERS,
     class_names,
     has_several_labels,
+    is_multiple_choice,
     is_regression,
     predicted_probabilities,
     stored_settings,
@@ -39,6 +41,7 @@ from .evaluation import (
 from .generation import encode_prompts, encode_sources, evaluation_mode, search_arguments
 from .loading import ModelLocation, load_any_model, load_image_processor, max_positions, reads_images
 from .metrics import label_probabilities
+from .retrieval import UNLIMITED
 from .tokenizers import uncovered_characters
 from .training.arguments import trains_on_cuda
 
@@ -147,6 +150,13 @@ class Predictor:
                     f"{place} has {unknown[0]!r}, which is not in the vocabulary of {self.name}; remove it, or train "
                     "with tokenizer.unknown: true."
                 )
+            if name == CHOICES and not (several and all(text.strip() for text in texts)):
+                raise UserError(
+                    f"{place} holds {value!r} as {name}; write at least two texts, none of them empty, as a list or in "
+                    "several columns."
+                )
+            if "question" in self.columns and not str(value).strip():
+                raise UserError(f"{place} has an empty {name}; fill it in, or remove the input.")
             found[name] = value
         return found
 
@@ -192,7 +202,7 @@ def _predictor(name: str, options: PredictOptions) -> Predictor:
         bound = _bound(name, stored_settings(model).get("threshold"), options)
         return Predictor(name, (IMAGE,), 1, partial(_classify_images, model, tokenizer, bound))
     if "SequenceClassification" in kind:
-        if model.config.id2label == {0: "score"}:  # of the recipe multiple_choice
+        if is_multiple_choice(model):
             options.refuse_except(name)
             return Predictor(name, ("context", CHOICES), 2, partial(_choose, model, tokenizer), tokenizer)
         options.refuse_except(name, "abstain")
@@ -402,7 +412,13 @@ def _fill(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Se
     mask = tokenizer.mask_token
     if without := next((each["text"] for each in inputs if mask not in each["text"]), None):
         raise UserError(f"{without!r} has no {mask}; write it in the place of the tokens to predict.")
-    encoded = tokenizer([each["text"] for each in inputs], padding=True, truncation=True, return_tensors="pt")
+    limit = min(tokenizer.model_max_length, max_positions(model.config) or tokenizer.model_max_length)
+    bounded = {"truncation": True, "max_length": limit} if limit < UNLIMITED else {}
+    encoded = tokenizer([each["text"] for each in inputs], padding=True, return_tensors="pt", **bounded)
+    for each, ids in zip(inputs, encoded["input_ids"], strict=True):
+        if each["text"].count(mask) != (ids == tokenizer.mask_token_id).sum():
+            text = shorten(each["text"], 60, placeholder=" …")
+            raise UserError(f"{text!r} has a {mask} behind the {limit} tokens that the model reads; shorten it.")
     logits = model(**encoded.to(model.device)).logits.float().softmax(-1).cpu()
     found = []
     for row, ids in zip(logits, encoded["input_ids"].cpu(), strict=True):

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from tiny_models import labeled_file, tiny_model, tiny_teacher
 from torch.nn import functional
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
@@ -236,6 +237,15 @@ def test_without_cls_the_vector_is_the_mean_of_the_words(tmp_path: Path) -> None
     torch.testing.assert_close(torch.tensor(said.logits[1]), outputs.logits[0], atol=1e-5, rtol=1e-4)
     mean = outputs.hidden_states[-1][0].mean(0)
     torch.testing.assert_close(torch.tensor(said.vectors[1]).float(), mean, atol=2e-3, rtol=2e-3)
+
+
+def test_a_teacher_chooses_one_class(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "bert", "distilbert")
+    for problem in ("multi_label_classification", "regression"):
+        config = AutoConfig.from_pretrained(folder, num_labels=2, problem_type=problem)
+        AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+        with pytest.raises(UserError, match="cannot be the teacher: it does not choose one class for each text"):
+            Teacher(TeacherConfig(name=str(folder), max_length=60), ["a", "b"])
 
 
 def test_classes_are_told_by_their_names() -> None:

@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 from hfattn.data import EncodedChoices, WindowCollator, read_choices, with_distractors
 from hfattn.data.choices import Choice, Choices
 from hfattn.errors import UserError
+from hfattn.evaluation import evaluate_folder
 from hfattn.loading import BaseModel, load_model, load_tokenizer
 from hfattn.training import ChoiceTrainer, TuningConfig, scores_by_question
 
@@ -182,6 +183,14 @@ def test_scores_are_padded_to_the_question_with_most_choices() -> None:
 
 
 # Runs
+
+
+def test_a_chooser_is_not_evaluated_as_a_classifier(finished: Path, tmp_path: Path) -> None:
+    file = str(written(tmp_path / "rows.tsv", "text\tlabel\na\t0\nb\t1\n"))
+    with pytest.raises(UserError, match="chooses among several texts, which has no measure here; its recipe measures"):
+        evaluate_folder(str(finished / "run"), file)
+    with pytest.raises(UserError, match="without probabilities of one class"):
+        evaluate_folder(str(finished / "run"), file, together_with=[str(finished / "run")])
 
 
 def test_scores_are_those_of_the_published_model_one_question_at_a_time(finished: Path) -> None:

@@ -240,6 +240,10 @@ def test_what_is_masked(folders: Path) -> None:
         ("classifier", ["a", {"pair": "b"}], {}, "Input 2 has no text; .* so write a text there"),
         ("classifier", [{"text": 3}], {}, "Input 1 holds 3 as text"),
         ("choices", [{"context": "a", "choices": ["b"]}], {}, r"holds \['b'\] as choices; .* write texts"),
+        ("choices", [{"context": "a", "choices": "barks"}], {}, "holds 'barks' as choices; write at least two texts"),
+        ("choices", [{"context": "a", "choices": ["b", " "]}], {}, "write at least two texts, none of them empty"),
+        ("answers", [("Who?", "The dog."), ("Who?", " ")], {}, "Input 2 has an empty context; fill it in, or remove"),
+        ("masked", ["dog " * 100 + "[MASK]"], {}, r"has a \[MASK\] behind the 64 tokens that the model reads; shorten"),
         ("classifier", ["a"], {"num_beams": 2}, "num_beams is not for the task of .*; its options are abstain"),
         ("classifier", ["a"], {"abstain": True}, "has no threshold; train with evaluation.coverage"),
         ("tagger", ["a"], {"hypotheses": 2}, "hypotheses is not for the task of .*; it has no options"),
@@ -392,6 +396,26 @@ def test_an_interrupted_file_is_continued(folders: Path, table: Path, tmp_path: 
     assert run_predict(model, table, "--output", output, "--resume") == f"Predicted 30 rows: {output}\n"
     assert output.read_text() == whole
     assert not part.exists()
+
+
+def test_columns_with_the_names_of_predictions_are_not_lost(folders: Path, tmp_path: Path) -> None:
+    """A column label is renamed; one with the name that it would get is not overwritten."""
+    both = written(tmp_path / "both.jsonl", [{"text": TEXTS[0], "label": "TRUE", "given_label": "OLD"}])
+    refused = run_predict(folders / "classifier", both, "--columns", "text", code=2)
+    assert "has the columns label and given_label, and the model predicts label too; rename one" in refused
+    rows = [{"text": text, "name": "a", "given_name": "b"} for text in TEXTS]
+    file, output = written(tmp_path / "names.jsonl", rows), tmp_path / "out.jsonl"
+    run_predict(folders / "classifier", file, "--columns", "text", "--output", output)
+    whole = output.read_text()
+    assert {(each["name"], each["given_name"]) for each in map(json.loads, whole.splitlines())} == {("a", "b")}
+    options = dataclasses.asdict(hfattn.predicting.PredictOptions())
+    begun = {"model": str(folders / "classifier"), "inputs": file.name, "columns": ["text"], "options": options}
+    output.unlink()
+    part = tmp_path / "out.jsonl.part"
+    part.write_text(f"{json.dumps(begun)}\n{whole.splitlines(keepends=True)[0]}")
+    run_predict(folders / "classifier", file, "--columns", "text", "--output", output, "--resume")
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [(each["text"], each["name"], each["given_name"]) for each in found] == [(text, "a", "b") for text in TEXTS]
 
 
 def test_two_commands_do_not_write_one_file(folders: Path, table: Path, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ BAD_FILES: list[tuple[str, Any, str]] = [
     ("squad.json", squad({"id": "a", "question": "Where?", "answers": [{"text": "York", "answer_start": 3}]}),
      r"Question 1 of squad.json \(id 'a'\) has the answer 'York' at character 3 .* write answer_start 0"),
     ("squad.json", {"data": [{"paragraphs": [{"qas": []}]}, {}]}, "not in the format of SQuAD .* 'paragraphs'"),
+    ("squad.json", squad({"id": "a", "question": None, "answers": []}), "has None as its question; write a text"),
     ("squad.json", [1], "squad.json is not in the format of SQuAD"),
     ("squad.json", "{", "squad.json is not JSON .* in line 1"),
 ]  # fmt: skip
@@ -158,6 +159,24 @@ def test_positions_point_at_the_answer_in_every_window_that_has_it(kind: str) ->
     assert all(count == 0 for i, count in seen.items() if not items[i].answers)
     assert sum(count > 0 for count in seen.values()) == len(answerable) - encoded.lost
     assert encoded.lost < len(answerable)
+
+
+def test_the_target_of_a_window_is_the_first_answer_in_it() -> None:
+    """White space around an answer does not count, and of several answers, each window has the first that it holds."""
+    made = wordpiece_tokenizer([CONTEXT], types=True)
+    context = f"{CONTEXT} {CONTEXT} {CONTEXT} "
+    first, last = CONTEXT.index("York"), 2 * len(CONTEXT) + 2 + CONTEXT.index("York")
+    answers = (Answer(context[last : last + 4], last), Answer("York", first))
+    ends = Answer(context[-9:], len(context) - 9)
+    for given, number in ((answers, 2), ((ends,), 1)):
+        encoded = EncodedQuestions(Questions("one", [Question("a", "Where?", context, given)]), made, 24, overlap=4)
+        found = [
+            row["start_positions"]
+            for row, null in zip(encoded.rows, encoded.nulls, strict=True)
+            if row["start_positions"] != null
+        ]
+        assert len(found) >= number
+        assert encoded.lost == 0
 
 
 def test_an_answer_is_the_best_of_all_spans_of_all_windows() -> None:

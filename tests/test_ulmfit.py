@@ -12,6 +12,7 @@ import torch
 from commands import ROOT, results_of, run, steps, train_here, write_config, written
 from huggingface_hub.errors import StrictDataclassError
 from recipe_contract import KilledRun
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from typer.testing import CliRunner
 
@@ -608,6 +609,26 @@ def test_probabilities_of_two_directions_are_averaged(
     assert found["nats_per_example"] == pytest.approx(nats, rel=1e-4)
     done = CliRunner().invoke(app, ["evaluate", both[0], str(data), "--with", both[1], "--json"])
     assert json.loads(done.stdout)["accuracy"] == found["accuracy"], done.output
+
+
+def test_classes_in_another_order_are_averaged_by_name(
+    classifiers_of_both_directions: list[Path], tmp_path: Path
+) -> None:
+    data, both = str(reviews(tmp_path, 20)), [str(folder) for folder in classifiers_of_both_directions]
+    model, tokenizer, _ = load_any_model(both[1])
+    model.config.id2label, model.config.label2id = {0: "yes", 1: "no"}, {"yes": 0, "no": 1}
+    head = next(each for each in reversed(list(model.modules())) if isinstance(each, nn.Linear))
+    with torch.no_grad():
+        for weight in head.parameters():
+            weight.copy_(weight.flip(0))
+    model.save_pretrained(tmp_path / "swapped")
+    tokenizer.save_pretrained(tmp_path / "swapped")
+    found = evaluate_folder(both[0], data, together_with=[str(tmp_path / "swapped")])
+    assert found["nats_per_example"] == pytest.approx(
+        evaluate_folder(both[0], data, together_with=both[1:])["nats_per_example"], rel=1e-5
+    )
+    with pytest.raises(UserError, match="averaged on labeled texts; evaluate each alone on templates"):
+        evaluate_folder(both[0], "templates", together_with=both[1:])
 
 
 def test_models_of_other_classes_are_not_averaged(

@@ -92,6 +92,9 @@ def read_questions(
     if not questions.items:
         raise UserError(f"{questions.name} is empty; write questions with their contexts and answers.")
     for i, item in enumerate(questions):
+        for name, text in (("question", item.question), ("context", item.context)):
+            if not isinstance(text, str):
+                raise UserError(f"{questions.place(i)} has {text!r} as its {name}; write a text.")
         if not item.question.strip() or not item.context.strip():
             empty = "context" if item.question.strip() else "question"
             raise UserError(f"{questions.place(i)} has an empty {empty}; fill it in, or remove the question.")
@@ -126,7 +129,7 @@ def _check_answer(answer: Answer, context: str, place: str) -> None:
 
 def _squad_questions(path: Path) -> Iterator[Question]:
     try:
-        articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+        articles = json.loads(path.read_text(encoding="utf-8-sig"))["data"]
         for article in articles:
             for paragraph in article["paragraphs"]:
                 for each in paragraph["qas"]:
@@ -264,7 +267,8 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
             offsets = np.where(inside[:, None], np.array(encoded.offset_mapping[row]), -1)
             null = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
             answers = questions.items[question].answers
-            start, end = (_positions(answers[0], offsets) if answers else None) or (null, null)
+            inside_window = (_positions(answer, offsets) for answer in answers)
+            start, end = next(filter(None, inside_window), (null, null))
             features = {"input_ids": ids, "start_positions": start, "end_positions": end}
             if "token_type_ids" in encoded:
                 features["token_type_ids"] = encoded.token_type_ids[row]
@@ -352,7 +356,9 @@ def _highest(scores: np.ndarray, number: int) -> list[int]:
 
 def _positions(answer: Answer, offsets: np.ndarray) -> tuple[int, int] | None:
     """Return the first and the last token of an answer, or None if the window of these ``offsets`` lacks part of it."""
-    start, end = answer.start, answer.start + len(answer.text)
+    text = answer.text.strip()  # no token may be at white space
+    start = answer.start + answer.text.index(text)
+    end = start + len(text)
     tokens = np.flatnonzero(offsets[:, 0] >= 0)
     if offsets[tokens[0], 0] > start or offsets[tokens[-1], 1] < end:
         return None

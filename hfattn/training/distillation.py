@@ -30,6 +30,7 @@ from ..data import (
     spell_masks,
 )
 from ..errors import UserError
+from ..evaluation import has_several_labels, is_regression
 from ..files import writing
 from ..loading import base_model_name, load_model, load_tokenizer, max_positions, weights_digest
 from ..models.penalties import penalized
@@ -78,6 +79,11 @@ class Teacher:
                 "are missing); fine-tune it with recipes/classification, or write another teacher.name."
             )
         self.model: PreTrainedModel = loaded.model.eval().requires_grad_(False)
+        if is_regression(self.model) or has_several_labels(self.model):
+            raise UserError(
+                f"{self.name} cannot be the teacher: it does not choose one class for each text; write another "
+                "teacher.name."
+            )
         names = [self.model.config.id2label[i] for i in range(self.model.config.num_labels)]
         self.order = class_order(names, labels, self.name)
         positions = max_positions(self.model.config)

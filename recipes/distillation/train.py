@@ -220,7 +220,9 @@ def extra_texts(config: Config, parts: Mapping[str, LabeledTexts], seed: int) ->
         known = {item.text for texts in parts.values() for item in texts}
         extra["unlabeled"] = read_unlabeled(config.data.unlabeled, config.data.text_column, without=known)
     if config.augmentation.copies:
-        extra["augmented"] = augmented(parts["train"], config.augmentation, seed)
+        copies = augmented(parts["train"], config.augmentation, seed)
+        held_out = {item.text for part, texts in parts.items() if part != "train" for item in texts}
+        extra["augmented"] = replace(copies, items=[item for item in copies if item.text not in held_out])
     return extra if config.distillation.imitates else {}
 
 
