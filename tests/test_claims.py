@@ -266,7 +266,7 @@ def test_scores_of_text_to_text_come_from_runs_of_its_mixture(tmp_path: Path, mo
         rows = [f"the film {i} was {['bad', 'good'][i % 2]}\t{i % 2}" for i in range(number)]
         (tmp_path / f"sst2.{part}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
     for name in ("sick.txt", "spa-eng.txt"):
-        (tmp_path / name).write_text("a text\n")
+        (tmp_path / name).write_text("a negative or positive text\n")
     small: dict[str, Any] = {
         "tokenizer.vocab_size": 120, "model.hidden_size": 8, "model.intermediate_size": 8, "model.encoder_layers": 1,
         "model.decoder_layers": 1, "model.num_attention_heads": 1, "training.max_steps": 4, "evaluation.examples": 6,
