@@ -84,7 +84,8 @@ CLAIM = Claim(
     "place of the language model. The gain over GloVe is paired by seed, which sets the split and the order. *Names* "
     "is a tagger of generated sentences, whose score is the entity F1: over the subwords of the same language model "
     "(`names_elmo`), over GloVe vectors of all words of their file (`names_glove`), or over both. Names, and on unseen "
-    "forms the sentences around them, are not in training. The paper's language model read 500 times as much text; its "
+    "forms the sentences around them, are not in training. The variants with GloVe and the statements about unseen "
+    "forms were added after the other runs. The paper's language model read 500 times as much text; its "
     "lower layer served syntax, and its upper one meaning.",
     VARIANTS,
     measure,

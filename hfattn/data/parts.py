@@ -63,6 +63,15 @@ class PartsConfig(Generic[Part]):
         if self.validation is None and self.test is not None and len(self.split) == 3:
             raise ValueError(f"split {self.split} already makes a test, and test is given too; remove one of them.")
 
+    def check_split_by(self, split_by: str) -> None:
+        """Check that a dataset is split in one way, by the field ``split_by`` of a subclass or by a column.
+
+        Raises:
+            ValueError: it is split in both ways.
+        """
+        if split_by != "text" and (self.group_column or self.time_column):
+            raise ValueError(f"split_by: {split_by} is another way to split; write split_by: text.")
+
     def validate_way(self) -> None:
         if self.group_column is not None and self.time_column is not None:
             raise ValueError("group_column and time_column are two ways to split; remove one of them.")
@@ -285,8 +294,7 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
             raise ValueError("split_by: phrase is for single texts; write split_by: shared_text, or no pair_column.")
         if self.split_by == "phrase" and self.stratify:
             raise ValueError("split_by: phrase does not keep the shares of the classes; write stratify: false.")
-        if self.split_by != "text" and (self.group_column or self.time_column):
-            raise ValueError(f"split_by: {self.split_by} is another way to split; write split_by: text.")
+        self.check_split_by(self.split_by)
         if self.split_by == "phrase" and self.folds:
             raise ValueError("split_by: phrase leaves texts out, and has no folds; write split_by: text.")
 

@@ -130,8 +130,7 @@ class TaskConfig(PartsConfig[Any]):
                 raise ValueError(f"{name} has no effect with {cause}; remove it.")
 
     def validate_split_by(self) -> None:
-        if self.split_by != "text" and (self.group_column or self.time_column):
-            raise ValueError(f"split_by: {self.split_by} is another way to split; write split_by: text.")
+        self.check_split_by(self.split_by)
 
     def validate_task(self) -> None:
         if self.folds is not None:

@@ -38,8 +38,8 @@ def pair_retrieval_scores(vectors: np.ndarray, numbered: PairNumbers) -> dict[st
     Returns:
         The scores of ``rank_scores`` for the second texts of a first one, among all different second texts, and, with
         the prefix ``pair_to_text_``, in the other direction; ``examples``, the number of different first texts, and
-        ``candidates``, that of the second ones. Of several right candidates, the nearest counts, and a text is no wrong
-        candidate for itself.
+        ``candidates``, that of the second ones. Of several right candidates, the nearest counts. A
+        query that is also among the candidates does not count as wrong.
     """
     unit, sides = _unit(vectors), (numbered.first, numbered.second)
     places = [np.searchsorted(side, numbered.rows[:, i]) for i, side in enumerate(sides)]
