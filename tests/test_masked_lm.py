@@ -344,7 +344,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of a BERT from scratch with both of its tasks."""
     folder = tmp_path_factory.mktemp("bert")
     data = {"packing": False, "next_sentence": True, "max_length": 64}
-    train_here(RECIPE, tiny_config(folder, data=data, **BERT, training={"metric_for_best_model": "loss"}))
+    train_here(RECIPE, tiny_config(folder, data=data, **BERT, training={"metric_for_best_model": "pretraining_loss"}))
     return folder
 
 
@@ -464,6 +464,12 @@ def test_next_sentences_are_scored(bert: Path) -> None:
     ]
     score = results_of(bert / "run")["metrics"]["test"]
     assert (score["next_sentence_accuracy"], score["pairs"]) == (np.mean(right), len(right))
+    nats = [
+        -output.seq_relationship_logits.log_softmax(-1)[0, examples[i]["next_sentence_label"]].item()
+        for i, output in enumerate(outputs)
+    ]
+    assert score["nats_per_pair"] == pytest.approx(np.mean(nats), rel=1e-4)  # whatever the size of the batches
+    assert score["pretraining_loss"] == pytest.approx(score["nats_per_masked_token"] + np.mean(nats), rel=1e-4)
     stated = {r.metric_name: r.metric_value for r in ModelCard.load(bert / "run" / "README.md").data.eval_results}
     assert stated["next-sentence accuracy (test)"] == np.mean(right)
 

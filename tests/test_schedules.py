@@ -123,7 +123,7 @@ def test_a_schedule_with_a_last_rate_of_its_own_ends_there(name: str, options: d
 # Optimizers
 
 
-@pytest.mark.parametrize("name", ["adamw", "nadam", "radam"])
+@pytest.mark.parametrize("name", ["adamw", "adafactor", "nadam", "radam"])
 def test_weight_decay_is_decoupled_from_the_gradient(tmp_path: Path, name: str) -> None:
     """Loshchilov & Hutter 2019: with a gradient of zero the weights shrink by the rate times the decay."""
     arguments = TrainingArguments(str(tmp_path), learning_rate=0.1, use_cpu=True, report_to="none")
@@ -134,6 +134,23 @@ def test_weight_decay_is_decoupled_from_the_gradient(tmp_path: Path, name: str) 
         weight.grad = torch.zeros_like(weight)
         optimizer.step()
     torch.testing.assert_close(weight.detach(), torch.tensor([1.0, -2.0], dtype=torch.float64) * (1 - 0.03) ** 3)
+
+
+def test_the_rate_of_adafactor_is_relative_to_the_weights(tmp_path: Path) -> None:
+    arguments = TrainingArguments(str(tmp_path), learning_rate=0.01, use_cpu=True, report_to="none")
+    optimizer_class, kwargs = optimizer_class_and_arguments("adafactor", arguments)
+    small = torch.randn(6, 5, dtype=torch.float64)
+    before = [small, 100 * small, torch.zeros_like(small)]
+    weights = [torch.nn.Parameter(weight.clone()) for weight in before]
+    gradient = torch.randn_like(small)
+    for weight in weights:
+        weight.grad = gradient
+    optimizer_class(weights, **kwargs).step()
+    steps = [(new.detach() - old).square().mean().sqrt() for new, old in zip(weights, before, strict=True)]
+    expected = 0.01 * small.square().mean().sqrt()
+    torch.testing.assert_close(steps[0], expected, rtol=0.05, atol=0)
+    torch.testing.assert_close(steps[1], 100 * steps[0], rtol=1e-9, atol=0)
+    torch.testing.assert_close(steps[2], torch.tensor(0.01 * 1e-3).double(), rtol=0.05, atol=0)  # weights of zero move
 
 
 @pytest.mark.parametrize(
@@ -253,8 +270,9 @@ def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater
             "--schedule.name untuned_linear --optimizer rmsprop",
             "derives its warm-up from Adam's beta2; write optimizer: adamw",
         ),
+        ("--schedule.name untuned_exponential --optimizer adafactor", "derives its warm-up from Adam's beta2"),
         ("--optimizer rmsprop --training.weight_decay 0.1", "rmsprop has no decoupled weight decay; write"),
-        ("--optimizer sgdd", "optimizer is 'sgdd'; write one of adamw, nadam, radam, rmsprop."),
+        ("--optimizer sgdd", "optimizer is 'sgdd'; write one of adamw, adafactor, nadam, radam, rmsprop."),
         ("--averaging.ema 1.0", "averaging: ema is 1.0; write a number above 0, below 1, or null."),
         ("--averaging.last 1", "averaging: last is 1; write a whole number of at least 2, or null."),
         ("--averaging.last 3 --averaging.ema 0.9", "averaging: ema and last are two ways to average; write one"),

@@ -132,9 +132,10 @@ def build(kind: str, *, ends: bool = True, **options: Any) -> PreTrainedTokenize
     return build_tokenizer(TokenizerConfig(kind=kind, **options), CORPUS, ends=ends)
 
 
+@pytest.mark.parametrize("split_digits", [False, True])
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_subwords_give_the_raw_text_back(tmp_path: Path, kind: str) -> None:
-    tokenizer = build(kind, vocab_size=150)
+def test_subwords_give_the_raw_text_back(tmp_path: Path, kind: str, split_digits: bool) -> None:
+    tokenizer = build(kind, vocab_size=150, split_digits=split_digits)
     tokenizer.save_pretrained(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
     loaded = AutoTokenizer.from_pretrained(tmp_path, trust_remote_code=False)
@@ -146,6 +147,19 @@ def test_subwords_give_the_raw_text_back(tmp_path: Path, kind: str) -> None:
         assert loaded.decode(ids, skip_special_tokens=True) == text
     for token in tokenizer.get_vocab():
         assert not (token[-1].isspace() and token.strip()), "a subword goes on into the next word"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_each_digit_is_a_token(kind: str) -> None:
+    dates = [f"in {year}-0{year % 9 + 1}, sentence{year % 2}" for year in range(1990, 2020)]
+    config = TokenizerConfig(kind=kind, vocab_size=60, split_digits=True)
+    tokenizer = build_tokenizer(config, dates, ends=False)
+    assert tokenizer.tokenize("in 5786") == [" in", " ", "5", "7", "8", "6"]  # no training text has this year
+    assert tokenizer.tokenize("sentence1") == [" sentence", "1"]
+    assert tokenizer.tokenize("2011-05") == [" ", *"2011-05"]
+    assert not [token for token in tokenizer.get_vocab() if len(token) > 1 and any(map(str.isdigit, token))]
+    whole = build_tokenizer(TokenizerConfig(kind=kind, vocab_size=60), dates, ends=False)
+    assert any(token.strip().isdigit() and len(token.strip()) > 1 for token in whole.get_vocab())
 
 
 @pytest.mark.parametrize("kind", LEARNED)
@@ -448,6 +462,7 @@ def test_samples(tmp_path: Path, kind: str, own: float, usual: float) -> None:
         ({"kind": "byte", "vocab_size": 300}, "do not apply to kind byte, which has all bytes; remove them"),
         ({"kind": "byte", "unknown": True}, "remove it, because kind byte knows all bytes"),
         ({"kind": "char", "strip_punctuation": True}, "strip_punctuation applies to kind word; remove it"),
+        ({"kind": "wordpiece", "vocab_size": 50, "split_digits": True}, "split_digits applies to kinds bpe and uni"),
         ({"kind": "word", "sampling": 0.1}, "sampling is for kinds bpe and unigram; leave it out of kind word"),
         ({"kind": "wordpiece", "vocab_size": 50, "sampling": 0.1}, "leave it out of kind wordpiece"),
         (

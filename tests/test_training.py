@@ -196,6 +196,8 @@ def test_optimizers_by_name(tmp_path: Path, name: str) -> None:
         weight.pow(2).sum().backward()
         optimizer.step()
     assert weight.abs().max() < 0.5
+    if name == "adafactor":  # it has moments of its own
+        return
     assert optimizer.defaults["eps"] == 1e-7
     if name == "rmsprop":
         assert optimizer.defaults["alpha"] == 0.99

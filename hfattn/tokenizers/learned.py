@@ -44,6 +44,8 @@ class TokenizerConfig:
         unknown: char only: map characters that do not occur in the training texts to ``[UNK]`` instead of raising an
             error. All other kinds but byte have ``[UNK]``.
         strip_punctuation: word only: drop apostrophes within words, and read other punctuation and symbols as spaces.
+        split_digits: bpe and unigram only: each digit is a token, so that numbers which do not occur in the training
+            texts can be read and written.
         sampling: subword regularization in training (``SubwordSampler``): for unigram, the smoothing alpha of Kudo
             (2018); for bpe, the probability of dropping a merge (Provilkov et al. 2020); 0 turns it off.
     """
@@ -54,6 +56,7 @@ class TokenizerConfig:
     min_count: int = 1
     unknown: bool = False
     strip_punctuation: bool = False
+    split_digits: bool = False
     sampling: float | int = 0.0
 
     def validate_kind(self) -> None:
@@ -79,6 +82,8 @@ class TokenizerConfig:
             raise ValueError(f"unknown applies to kind char; remove it, because kind {kind} {reason}.")
         if kind != "word" and self.strip_punctuation:
             raise ValueError(f"strip_punctuation applies to kind word; remove it for kind {kind}.")
+        if kind not in ("bpe", "unigram") and self.split_digits:
+            raise ValueError(f"split_digits applies to kinds bpe and unigram; remove it for kind {kind}.")
         check_options(self.min_count, self.unknown or kind in WORDS)
 
     def validate_sampling(self) -> None:
@@ -114,7 +119,8 @@ def build_tokenizer(
       the usual way, which may differ from the original text. A word with an unknown character, or with more than 100
       characters, becomes one ``[UNK]``.
 
-    Subwords of bpe and unigram include the space before a word, and none spans a word and its punctuation or two words.
+    Subwords of bpe and unigram include the space before a word, and none spans a word and its punctuation or two words;
+    with ``split_digits``, a digit is a token, without the space before it.
     If all characters of a text occur in ``texts``, it decodes to exactly the same text, spaces included (in lowercase
     with ``lowercase``). Each other character becomes ``[UNK]``; with unigram, several consecutive ones become one
     ``[UNK]``.
@@ -281,7 +287,12 @@ def _reversible(config: TokenizerConfig, model: models.Model) -> Tokenizer:
     """Return a tokenizer whose joined tokens are the text: it prepends a space, and decoding removes it."""
     backend = Tokenizer(model)
     backend.normalizer = normalizers.Sequence([*_lowercase(config), normalizers.Prepend(" ")])
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECES), "isolated")
+    pieces = pre_tokenizers.Split(Regex(_PIECES), "isolated")
+    backend.pre_tokenizer = (
+        pre_tokenizers.Sequence([pieces, pre_tokenizers.Digits(individual_digits=True)])
+        if config.split_digits
+        else pieces
+    )
     backend.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     return backend
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
+    "adafactor": torch.optim.Adafactor,
     "nadam": torch.optim.NAdam,
     "radam": torch.optim.RAdam,
     "rmsprop": torch.optim.RMSprop,
@@ -36,10 +37,16 @@ def optimizer_class_and_arguments(
     to biases and norms. ``adam_beta2`` is the decay of the mean of squared gradients, for RMSprop too (where Keras
     calls it rho and torch alpha).
 
+    Adafactor (Shazeer & Stern 2018, algorithms 4 and 5) does not use the ``adam_`` fields. Its rate is relative: the
+    root mean square of a step is at most the rate times that of the weights, and the rate is at most 1 / sqrt(t) at
+    update t.
+
     Raises:
         UserError: weight decay is set for an optimizer that does not decouple it.
     """
     check_weight_decay(name, arguments.weight_decay)
+    if name == "adafactor":
+        return OPTIMIZERS[name], {"lr": arguments.learning_rate}
     kwargs: dict[str, Any] = {"lr": arguments.learning_rate, "eps": arguments.adam_epsilon}
     if name == "rmsprop":
         kwargs["alpha"] = arguments.adam_beta2

@@ -5,8 +5,8 @@ t is the number of the update, counted from 1; lr is ``training.learning_rate``.
 - ``noam`` (Vaswani et al. 2017, section 5.3, equation 3): lr · d^-0.5 · min(t^-0.5, t · warmup^-1.5), where d is the
   model's ``hidden_size``. In the paper lr = 1.
 - ``inverse_square_root`` (Raffel et al. 2020, section 3.1.2): lr / sqrt(max(t, k)), where k is ``warmup_steps``: the
-  rate is constant for k updates. In the paper lr = 1 and k = 10,000. ``inverse_sqrt`` of transformers rises from 0 to
-  lr in k updates instead, and then falls as lr · sqrt(k / t).
+  rate is constant for k updates. In the paper lr = 1 and k = 10,000, with Adafactor. ``inverse_sqrt`` of transformers
+  rises from 0 to lr in k updates instead, and then falls as lr · sqrt(k / t).
 - ``slanted_triangular`` (Howard & Ruder 2018, section 3.2, equation 3): lr · (1 + p (ratio - 1)) / ratio, where
   p = t / cut for t < cut = floor(T · cut_fraction), else 1 - (t - cut) / (cut · (1 / cut_fraction - 1)); T is the
   number of updates.
@@ -80,7 +80,7 @@ class ScheduleConfig:
                 f"schedule.name {self.name} multiplies a rate that must be known in advance; write another "
                 "training.lr_scheduler_type, such as constant."
             )
-        if self.name in UNTUNED and optimizer == "rmsprop":
+        if self.name in UNTUNED and optimizer in ("rmsprop", "adafactor"):
             raise UserError(f"schedule.name {self.name} derives its warm-up from Adam's beta2; write optimizer: adamw.")
 
 
