@@ -196,6 +196,8 @@ def test_labels_are_names_for_numbers_and_for_other_names(tmp_path: Path) -> Non
     assert [item.target for item in found] == ["no", "yes", "yes"]
     with pytest.raises(UserError, match="has the label 'YES', which is not one of no, yes; correct it"):
         TaskConfig(**task, labels=["no", "yes"]).read(str(file), "train")
+    with pytest.raises(UserError, match=r"rename_labels names 'yess', and no line of rows\.tsv has that target"):
+        TaskConfig(**task, labels=["no", "yes"], rename_labels={"YES": "yes", "yess": "yes"}).read(str(file), "train")
 
 
 def test_names_of_classes_are_targets() -> None:

@@ -180,16 +180,23 @@ class TaskConfig(PartsConfig[Any]):
         named -= {self.group_column, self.time_column}  # the split reads these, also if a template does
         items: list[TaskText] = []
         written: list[Any] = []
+        found: set[str] = set()
         for row in rows:
             texts = {name: rows.text(row, name, "text", "source") for name in places_of(self.source)}
-            label, target = self._target(rows, row)
-            written.append(label)
+            value, target = self._target(rows, row)
+            found.add(str(value))
+            written.append(self.rename_labels.get(str(value), value))
             others = {name: row.values[name] for name in row.values if name not in named}
             free = (target,) if self.is_free else ()
             source = fill(self.source, texts.__getitem__)
             items.append(TaskText(source, target, (*texts.values(), *free), row.number, others))
         if not items:
             raise UserError(f"{rows.name} is empty; write a row for each example.")
+        if train is None and (unknown := [name for name in self.rename_labels if name not in found]):
+            raise UserError(
+                f"rename_labels names {unknown[0]!r}, and no {rows.unit.lower()} of {rows.name} has that target; "
+                "correct it, or remove it."
+            )
         if self.labels is not None:
             names, number_of = classes_of(rows, self.target[1:-1], self.labels, written)
             for i, (item, label) in enumerate(zip(items, written, strict=True)):
@@ -202,7 +209,7 @@ class TaskConfig(PartsConfig[Any]):
         return TaskTexts(rows.name, items, unit=rows.unit)
 
     def _target(self, rows: Rows, row: Row) -> tuple[Any, str]:
-        """Return the value of the only column of the target, renamed, and the target."""
+        """Return the value of the only column of the target, and the target."""
         if not _PLACE.fullmatch(self.target):
             return None, fill(self.target, lambda name: rows.text(row, name, "target", "target"))
         value = rows.value(row, self.target[1:-1], "target")
@@ -214,8 +221,8 @@ class TaskConfig(PartsConfig[Any]):
         names = rows.classes.get(self.target[1:-1])
         if names is not None and self.labels is None and isinstance(value, int):
             value = names[value]
-        value = self.rename_labels.get(str(value), value)
-        return value, str(value) if self.is_free else str(value).strip()
+        target = str(self.rename_labels.get(str(value), value))
+        return value, target if self.is_free else target.strip()
 
     def generate(self, seed: int) -> dict[str, TaskTexts]:
         from ..generated import GENERATED  # it imports this package
