@@ -161,6 +161,9 @@ def test_texts_are_as_long_as_source_and_target_allow_and_hidden_anew_in_each_ep
         assert first == [examples[i] for i in range(len(examples))]
         examples.set_epoch(1)
         assert first != [examples[i] for i in range(len(examples))]
+    unknown = Documents("d", [Document("abc"), Document("abé")])
+    with pytest.raises(UserError, match=r"Document 2 of d has 'é' \(U\+00E9\), which does not occur in the training"):
+        SpanExamples(unknown, tokenizer, SpanCorruption(tokenizer), 40, 20, seed=1)
     with pytest.raises(UserError, match=r"needs .* sentinels, and the tokenizer has 4; write a larger tok"):
         SpanCorruption(sentinel_tokenizer(4)).longest(200, 100)
     with pytest.raises(UserError, match="needs a tokenizer with sentinels, <extra_id_0> and so on; write tokenizer"):

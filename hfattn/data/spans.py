@@ -1,12 +1,14 @@
 """Span corruption: hide spans of a text behind sentinels, and write what they hide (Raffel et al. 2020)."""
 
 import re
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
+from ..tokenizers import uncovered_characters
 from .batches import TrainingExamples
 from .documents import Documents
 from .masking import encode_plain
@@ -126,7 +128,8 @@ class SpanExamples(TrainingExamples[dict[str, Any]]):
         lengths: (n, 2) numbers of tokens of source and target, which are the same in each epoch.
 
     Raises:
-        UserError: the documents have fewer than two tokens, or there are too few sentinels.
+        UserError: the documents have fewer than two tokens or a character that the tokenizer does not know, or there
+            are too few sentinels.
     """
 
     def __init__(
@@ -139,6 +142,12 @@ class SpanExamples(TrainingExamples[dict[str, Any]]):
         seed: int,
     ) -> None:
         length = corruption.longest(max_source_length, max_target_length)
+        if missing := uncovered_characters(tokenizer, chain.from_iterable(item.text for item in documents)):
+            index = next(i for i, item in enumerate(documents) if missing[0] in item.text)
+            raise UserError(
+                f"{documents.place(index)} has {missing[0]!r} (U+{ord(missing[0]):04X}), which does not occur in the "
+                "training data; write tokenizer.unknown: true to encode such characters as [UNK]."
+            )
         encoded = encode_plain([item.text for item in documents], tokenizer)
         ids = np.concatenate([np.zeros(0, np.int64), *encoded])
         blocks = [ids[start : start + length] for start in range(0, len(ids), length)]
