@@ -389,7 +389,13 @@ def test_the_report_of_other_tasks_says_what_is_cut_and_what_repeats() -> None:
     whole = datasets.Dataset.from_dict(pairs)
     report = data.report(given=datasets.DatasetDict({"train": whole, "validation": whole}))
     assert report.warnings[0] == "33.3% of the texts have more than 8 words: data.max_target_length, data.too_long"
-    assert report.warnings[-1] == "3 pairs of validation are in train too: data.validation, data.test"
+    assert report.warnings[-1] == "3 pairs of validation have a source of train: data.validation, data.test"
+    ask = load_recipe(ROOT / "recipes" / "question_answering" / "train.py").DataConfig(dataset=GIVEN)
+    answers = {"text": ["b"], "answer_start": [2]}
+    rows = [{"question": f"{i}?", "context": "a b", "answers": answers} for i in range(3)]
+    asked = {"train": datasets.Dataset.from_list(rows[:2]), "validation": datasets.Dataset.from_list(rows[2:])}
+    shared = "1 questions of validation have a context of train: data.validation, data.test"
+    assert shared in ask.report(given=datasets.DatasetDict(asked)).warnings
     recipe = load_recipe(ROOT / "recipes" / "token_classification" / "train.py")
     sentences = datasets.Dataset.from_dict({"tokens": [["a"] * 9, ["b"]], "tags": [["O"] * 9, ["B-X"]]})
     for too_long, warned in (("cut", ["50.0% of the texts"]), ("windows", [])):

@@ -32,12 +32,16 @@ class Choices(Examples[Choice]):
     """Questions with several choices, in memory. The number of choices may differ between them."""
 
     noun = "Question"
+    shared_name = "context"
 
     def columns(self, item: Choice) -> tuple[str, ...]:
         return str(item.label), *self.texts(item)
 
     def texts(self, item: Choice) -> tuple[str, ...]:
         return item.context, *item.choices
+
+    def shared_key(self, item: Choice) -> str:
+        return item.context
 
     def inputs(self, item: Choice) -> dict[str, str]:
         return {"max_length": f"{item.context} {max(item.choices, key=len)}"}

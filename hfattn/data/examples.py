@@ -3,7 +3,7 @@
 import hashlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
@@ -40,6 +40,7 @@ class Examples(Generic[Item]):
     unit: str = field(default="Line", kw_only=True)
 
     noun: ClassVar[str] = "Example"
+    shared_name: ClassVar[str] = ""  # what ``shared_key`` is, in words; "" if it is the whole example
 
     def __len__(self) -> int:
         return len(self.items)
@@ -54,6 +55,10 @@ class Examples(Generic[Item]):
     def texts(self, item: Item) -> tuple[str, ...]:
         """Return the texts of an example."""
         raise NotImplementedError
+
+    def shared_key(self, item: Item) -> Hashable:
+        """Return what no two examples of different parts should have in common."""
+        return self.texts(item)
 
     def inputs(self, item: Item) -> dict[str, str]:
         """Return what a model reads of an example at once, by the field of ``data`` that limits its tokens.

@@ -42,11 +42,15 @@ class Pairs(Examples[Pair]):
     """Pairs."""
 
     noun = "Pair"
+    shared_name = "source"
 
     def columns(self, item: Pair) -> tuple[str, ...]:
         return item.source, item.target
 
     texts = columns
+
+    def shared_key(self, item: Pair) -> str:
+        return item.source
 
     def inputs(self, item: Pair) -> dict[str, str]:
         return {"max_source_length": item.source, TARGETS: item.target}

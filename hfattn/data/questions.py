@@ -46,12 +46,16 @@ class Questions(Examples[Question]):
     """Questions in memory."""
 
     noun = "Question"
+    shared_name = "context"
 
     def columns(self, item: Question) -> tuple[str, ...]:
         return item.question, item.context, *(f"{answer.start} {answer.text}" for answer in item.answers)
 
     def texts(self, item: Question) -> tuple[str, ...]:
         return item.question, item.context
+
+    def shared_key(self, item: Question) -> str:
+        return item.context
 
     @property
     def references(self) -> list[list[str]]:

@@ -357,7 +357,7 @@ def describe(
         target_tokenizer: tokenizer of the texts that a translator writes; None: the same.
         languages: the languages that the card names.
     """
-    report, seen = DataReport(), {}
+    report, train = DataReport(), np.zeros(0, np.int64)
     too_long = {field.name: getattr(data, field.name) for field in fields(data)}.get("too_long")
     for part, examples in parts.items():
         unit = f"{examples.noun.lower()}s"
@@ -374,11 +374,14 @@ def describe(
             _add_lengths(report, texts, count, limit, named, what)
             if part == "train" and data.is_own:
                 _add_languages(report, texts, languages, what)
-        seen[part] = np.unique(keys)
-        if repeated := len(keys) - len(seen[part]):
+        if repeated := len(keys) - len(np.unique(keys)):
             report.facts.append(f"  {repeated} repeat another")
-        if shared := int(np.isin(seen[part], seen["train"]).sum()) if part != "train" else 0:
-            report.warnings.append(f"{shared} {unit} of {part} are in train too: data.validation, data.test")
+        keys = np.fromiter((hash(examples.shared_key(item)) for item in examples), np.int64, len(examples))
+        if part == "train":
+            train = keys
+        elif shared := int(np.isin(keys, train).sum()):
+            which = f"have a {examples.shared_name} of train" if examples.shared_name else "are in train too"
+            report.warnings.append(f"{shared} {unit} of {part} {which}: data.validation, data.test")
     return report
 
 
