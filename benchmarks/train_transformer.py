@@ -12,8 +12,9 @@ the losses and the norms of the gradients of all rows are compared, without drop
 The second table has an epoch over 512 pairs of mixed lengths, about 15 + 15 tokens: in random batches of 64 pairs,
 padded to the longest, or in batches of similar lengths with at most 2,048 tokens on a side, as ``max_tokens`` of
 the recipes makes them. The losses over all pairs are compared first. The third table has both in mixed precision
-(autocast), beside float32; it is left out on hardware that has no bfloat16 arithmetic. ``--write`` writes
-docs/records/train_transformer.json and the tables of docs/speed.md.
+(autocast), beside float32, and on a CPU beside float32 whose products of matrices oneDNN computes in bfloat16; it is
+left out on hardware that has no bfloat16 arithmetic. ``--write`` writes docs/records/train_transformer.json and the
+tables of docs/speed.md.
 """
 
 import importlib.util
@@ -49,6 +50,7 @@ CHUNKED, MARIAN_EAGER = "hfattn, sdpa, loss in chunks", "Marian, eager"
 MIXED, LONGEST = 512, 60  # pairs of mixed lengths, and tokens of the longest
 RANDOM, BY_TOKENS = "random batches", "batches by tokens"
 FLOAT, BFLOAT = "float32", "bfloat16"
+PRODUCTS = "float32 with products in bfloat16"  # the switch of oneDNN
 
 
 class TorchTranslator(nn.Module):
@@ -122,6 +124,7 @@ def models(device: torch.device) -> dict[str, nn.Module]:
 
 
 def loss_of(model: nn.Module, batch: dict[str, torch.Tensor], precision: str = FLOAT) -> torch.Tensor:
+    torch.set_float32_matmul_precision("medium" if precision == PRODUCTS else "highest")
     with torch.autocast(batch["labels"].device.type, torch.bfloat16, enabled=precision == BFLOAT):
         outputs: Any = model(**batch, use_cache=False) if isinstance(model, PreTrainedModel) else model(**batch)
     loss: torch.Tensor = outputs.loss if isinstance(model, PreTrainedModel) else outputs
@@ -251,7 +254,7 @@ def bfloat16(device: torch.device) -> Iterator[Group]:
         rows = {
             f"{row}, {precision}": (found[row], in_order, precision)
             for row in (MARIAN, MARIAN_EAGER, CHUNKED)
-            for precision in (FLOAT, BFLOAT)
+            for precision in (FLOAT, BFLOAT, *((PRODUCTS,) if device.type == "cpu" and row != MARIAN else ()))
         }
         if by_tokens:
             rows[f"{CHUNKED}, {BY_TOKENS}, {BFLOAT}"] = (found[CHUNKED], by_tokens, BFLOAT)
