@@ -348,16 +348,20 @@ class _ModelRun:
         pipeline = transformers.pipeline(
             task, model=".", config=config, trust_remote_code=True, model_kwargs=self.head()
         )
+        options: dict[str, Any]
         text, *pair = self.order["batches"][""][0]
         if self.sees_pictures:
             answer = pipeline(drawn_picture(text))
             return {"answer": repr(answer)[:1000] if answer else ""}, {}
         if task == "zero-shot-image-classification":
-            answer = pipeline(drawn_picture(text), candidate_labels=[row[0] for row in self.order["batches"][""]])
+            labels = [row[0] for row in self.order["batches"][""]]
+            # The default template adds words, which may be more than the model reads.
+            options = {"hypothesis_template": "{}", "tokenizer_kwargs": {"truncation": True}}
+            answer = pipeline(drawn_picture(text), candidate_labels=labels, **options)
             return {"answer": repr(answer)[:1000] if answer else ""}, {}
         if task == "fill-mask":
             text = f"{pipeline.tokenizer.mask_token} {text}"
-        options: dict[str, Any] = {"truncation": True} if pair else {}
+        options = {"truncation": True} if pair else {}
         if task == "text-generation":
             options = {"max_new_tokens": _room(self.model, self.inputs[""]["input_ids"].shape[1])}
         answer = pipeline({"text": text, "text_pair": pair[0]} if pair else text, **options)

@@ -36,7 +36,7 @@ from .data import (
 )
 from .errors import UserError
 from .generation import translate_texts
-from .loading import load_any_model, max_positions, reads_backward
+from .loading import load_any_model, max_positions, reads_backward, reads_images
 from .metrics import (
     ClassifierEvaluationConfig,
     LanguageModelScores,
@@ -274,6 +274,8 @@ def evaluate_folder(
         texts = _labeled_texts(data, columns, baseline.labels, limit, places)
         return _classifier_scores(baseline.logits([item.text for item in texts]), texts, threshold)
     model, tokenizer, target_tokenizer = load_any_model(name)
+    if reads_images(model):
+        raise UserError(f"{name} reads images, which has no measure here; its recipe measures it.")
     if model.config.is_encoder_decoder:
         source, target = _named(columns, ("source", "target"))
         pairs = read_pairs(data, source_column=source, target_column=target, **places)

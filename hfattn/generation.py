@@ -243,6 +243,7 @@ def translate_texts(
     texts: Sequence[str],
     target_tokenizer: PreTrainedTokenizerBase | None = None,
     num_beams: int | None = None,
+    length_penalty: float | None = None,
 ) -> list[str]:
     """Translate a batch of texts with the model's generation configuration.
 
@@ -252,10 +253,13 @@ def translate_texts(
         texts: source texts.
         target_tokenizer: tokenizer of the target, if it has its own vocabulary.
         num_beams: number of beams; None selects the default of the model.
+        length_penalty: beam search divides log-probabilities by length ** length_penalty; None selects the default of
+            the model.
     """
+    search = {"num_beams": num_beams, "length_penalty": length_penalty}
     inputs = encode_sources(model, tokenizer, texts)
     with evaluation_mode(model), torch.no_grad():
-        ids = model.generate(**inputs, **({} if num_beams is None else {"num_beams": num_beams}))
+        ids = model.generate(**inputs, **{name: value for name, value in search.items() if value is not None})
     writer = tokenizer if target_tokenizer is None else target_tokenizer
     return writer.batch_decode(ids, skip_special_tokens=True)
 

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from hfattn import VaswaniVisionModel
 from hfattn.data import CaptionedImages, SceneDataConfig, make_processor
 from hfattn.data.scenes import PARTS
+from hfattn.errors import UserError
+from hfattn.evaluation import evaluate_folder
 from hfattn.loading import load_captioner
 from hfattn_cli import app
 
@@ -161,6 +163,11 @@ class TestImageCaptioning(FinishedRun, BadInputs):
     @pytest.fixture
     def configure(self) -> Configure:
         return lambda folder, **fields: write_config(folder, TINY, fields)
+
+    def test_evaluate_refuses_it_in_a_sentence(self, finished: Path, tmp_path: Path) -> None:
+        (tmp_path / "rows.tsv").write_text("image\ttext\na.png\tb\n")
+        with pytest.raises(UserError, match="reads images, which has no measure here; its recipe measures it"):
+            evaluate_folder(str(finished / "run"), str(tmp_path / "rows.tsv"))
 
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
         assert card.data.to_dict()["pipeline_tag"] == "image-to-text"

@@ -87,6 +87,14 @@ def test_towers_of_hfattn_are_trained_and_published(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_folder_of_own_data_passes_verify(tmp_path: Path) -> None:
+    """The example of private texts is a dozen words; the template of the pipeline adds more than the model reads."""
+    data = {"dataset": str(drawings(tmp_path / "a.parquet", 40)), "image_columns": ["large"], "text_column": "name"}
+    train_here(RECIPE, tiny_config(tmp_path, data={**data, "split": [0.7, 0.15, 0.15]}, training=steps(2)))
+    done = run([sys.executable, "-m", "hfattn", "verify", tmp_path / "run"])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 # Data
 
 

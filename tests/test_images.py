@@ -98,6 +98,19 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
     assert any(fact.startswith("pixels of an image in train: 6 × 4") for fact in report.facts)
 
 
+def test_a_part_is_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, number in (("train", 6), ("held_out", 2), ("animals/test", 4), ("animals/train", 3), ("test", 5)):
+        for name in ("cat", "dog"):
+            (tmp_path / folder / name).mkdir(parents=True)
+            for i in range(number):
+                picture(number * 10 + i).save(tmp_path / folder / name / f"{i}.png")
+    monkeypatch.chdir(tmp_path)
+    others = ImageDataConfig(dataset="train", test="held_out", split=[0.5, 0.5]).read_parts(1)
+    assert len(others["test"]) == 4
+    own = ImageDataConfig(dataset="animals", test="test", split=[0.5, 0.5]).read_parts(1)
+    assert len(own["test"]) == 8  # the split of the folder comes first
+
+
 def test_rows_with_paths_bytes_and_datasets(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     picture(100).save(tmp_path / "images" / "a.png")

@@ -336,7 +336,8 @@ def test_parallel_files_subwords_batches_by_tokens_averages_and_a_beam(tmp_path:
         tokenizer={"kind": "unigram", "vocab_size": 60, "sampling": 0.5},
         averaging={"ema": 0.9},
         schedule={"name": "linear_warmup", "warmup_steps": 5},
-        evaluation={"examples": 5, "num_beams": 3},
+        evaluation={"examples": 5, "num_beams": 3, "length_penalty": 0.5},
+        sample={"pairs": [["11.", "x"]]},
         training={
             **steps(60, 30),
             "label_smoothing_factor": 0.1,
@@ -362,10 +363,15 @@ def test_parallel_files_subwords_batches_by_tokens_averages_and_a_beam(tmp_path:
     sources = [(tmp_path / "flickr.en").read_text().splitlines()[i] for i in chosen]
     references = [(tmp_path / "flickr.de").read_text().splitlines()[i] for i in chosen]
     batch = tokenizer(sources, padding=True, return_tensors="pt")
-    for score, search in ((test, {"num_beams": 1}), (test["beam"], {"num_beams": 3, "length_penalty": 1.0})):
+    for score, search in ((test, {"num_beams": 1}), (test["beam"], {"num_beams": 3, "length_penalty": 0.5})):
         texts = tokenizer.batch_decode(model.generate(**batch, **search), skip_special_tokens=True)
         assert score["bleu"] == BLEU().corpus_score(texts, [references]).score
-    assert [sample["translation"] for sample in results["samples"]] == texts[:3]
+    own = model.generate(**tokenizer(["11."], return_tensors="pt"), **search)
+    own_texts = tokenizer.batch_decode(own, skip_special_tokens=True)
+    assert [sample["translation"] for sample in results["samples"]] == [*own_texts, *texts[:3]]
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert 'return_tensors="pt"), num_beams=3, length_penalty=0.5)' in card
+    assert "Beam search has 3 beams and the length penalty 0.5" in card
     rows = test["beam"]["by_source_length"]
     assert (tmp_path / "run" / "bleu_by_length.png").exists() == bleu_varies(rows)
     assert ("(bleu_by_length.png)" in (tmp_path / "run" / "README.md").read_text()) == bleu_varies(rows)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from huggingface_hub.dataclasses import strict
@@ -250,8 +251,12 @@ class PartsConfig(Generic[Part]):
         Raises:
             UserError: the dataset is a file, and the part is not.
         """
-        if not isinstance(source, str) or not is_local(source):
+        if not isinstance(source, str):
             return source, place
+        if not is_local(source):
+            # A folder has splits of its own, and the part may be another folder or a file.
+            is_another = Path(source).is_dir() and Path(place).exists() and not (Path(source) / place).exists()
+            return (place, self.hub_split) if is_another else (source, place)
         if not is_local(place):
             raise UserError(
                 f"data.dataset is the file {source}, and {place!r} can only be a split on the Hub; write null "

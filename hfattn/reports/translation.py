@@ -73,7 +73,9 @@ def report(
         drawn, best = [], []
     shown_pairs = [*own, *((pair.source, pair.target) for pair in drawn)]
     if own:
-        best = [*translate_texts(run.model, run.tokenizer, [source for source, _ in own], separate), *best]
+        beams, penalty = (config["evaluation"][name] for name in ("num_beams", "length_penalty"))
+        search = (1, None) if beams is None else (beams, float(penalty))
+        best = [*translate_texts(run.model, run.tokenizer, [source for source, _ in own], separate, *search), *best]
     samples = [
         {"source": source, "reference": reference, "translation": translation}
         for (source, reference), translation in zip(shown_pairs, best, strict=False)

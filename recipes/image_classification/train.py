@@ -2,7 +2,7 @@
 
 accelerate launch recipes/image_classification/train.py --config recipes/image_classification/digits_vit.yaml
 accelerate launch recipes/image_classification/train.py --config recipes/image_classification/mnist_vit.yaml \\
-    --data.dataset my_images --data.test null --data.labels null
+    --data.dataset my_images --data.test null --data.split [0.8,0.1,0.1] --data.labels null
 accelerate launch recipes/image_classification/train.py --config recipes/image_classification/digits_vit.yaml --resume
 """
 

@@ -2,7 +2,7 @@
 
 accelerate launch recipes/image_text/train.py --config recipes/image_text/emoji.yaml
 accelerate launch recipes/image_text/train.py --config recipes/image_text/emoji.yaml \\
-    --data.dataset my_folder --data.image_columns [] --data.text_column caption --data.folds null
+    --data.dataset my_folder --data.image_columns [] --data.text_column caption --data.folds null --model.whiten null
 accelerate launch recipes/image_text/train.py --config recipes/image_text/emoji.yaml --resume
 """
 
