@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -238,22 +238,40 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_image_processor(location: ModelLocation, size: int | None = None) -> "BaseImageProcessor":
+def load_image_processor(location: ModelLocation, size: int | Sequence[int] | None = None) -> "BaseImageProcessor":
     """Load the image processor of a model.
 
     Args:
         location: where it is.
-        size: height and width to which it resizes images, in pixels; None: as it was saved.
+        size: height and width to which it resizes whole images, in pixels, as one number or as two; None: it resizes
+            and crops as it was saved. The processor of ConvNeXt and ResNet crops the center nevertheless.
 
     Raises:
-        UserError: there is no such model, it has no image processor, or the Hub cannot be reached.
+        UserError: there is no such model, it has no image processor or one that cannot make images of this size, or
+            the Hub cannot be reached.
     """
-    from transformers import AutoImageProcessor  # slow to import
+    from PIL import Image
+    from transformers import AutoImageProcessor, ConvNextImageProcessorPil  # slow to import
 
-    where = _where(location)
-    sizes = {} if size is None else {"size": {"height": size, "width": size}, "do_center_crop": False}
-    with loading_errors(location, "image processor", _PROCESSOR):
-        processor: BaseImageProcessor = AutoImageProcessor.from_pretrained(**where, **sizes, backend="pil")
+    def load(**fields: Any) -> "BaseImageProcessor":
+        with loading_errors(location, "image processor", _PROCESSOR):
+            processor: BaseImageProcessor = AutoImageProcessor.from_pretrained(
+                **_where(location), **fields, backend="pil"
+            )
+        return processor
+
+    if size is None:
+        return load()
+    height, width = (size, size) if isinstance(size, int) else size
+    processor = load(size={"height": height, "width": width}, do_center_crop=False)
+    if isinstance(processor, ConvNextImageProcessorPil):  # it reads no other key
+        processor = load(size={"shortest_edge": height}, do_center_crop=False)
+    made = processor([Image.new("RGB", (2 * width, height))], return_tensors="np")["pixel_values"].shape[-2:]
+    if made != (height, width):
+        raise UserError(
+            f"The image processor of {location.name} makes images of {made[0]} x {made[1]} pixels when "
+            f"{height} x {width} are asked for; write another size, or null."
+        )
     return processor
 
 

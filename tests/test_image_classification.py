@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 from PIL import Image
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
 from tiny_models import tiny_image_classifier
-from transformers import TrainingArguments, pipeline
+from transformers import EfficientNetImageProcessorPil, MobileViTImageProcessorPil, TrainingArguments, pipeline
 
 from hfattn import VaswaniVisionConfig, VaswaniVisionForImageClassification
 from hfattn.data import ImageAugmentationConfig, ImageCollator, make_processor, read_digits
@@ -133,6 +133,21 @@ def test_a_teacher_sees_what_its_own_processor_makes(tmp_path: Path) -> None:
     assert teacher(torch.zeros(2, 3, 8, 8)).shape == (2, 10)
 
 
+def test_a_teacher_of_other_channels_and_another_scale_sees_its_own_colors(tmp_path: Path) -> None:
+    """A student from scratch learns from a MobileViT, and one that starts from a MobileViT from an EfficientNet."""
+    folder, names = tiny_image_classifier(tmp_path / "teacher", trained=True), [str(i) for i in range(10)]
+    size = {"height": 16, "width": 16}
+    own = make_processor((16, 16), (0.2, 0.3, 0.4), (0.9, 0.8, 0.7))
+    flipped = MobileViTImageProcessorPil(size=size, do_center_crop=False)
+    offset = EfficientNetImageProcessorPil(size=size, rescale_factor=1 / 127.5, rescale_offset=True, include_top=False)
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8))
+    for student, taught in ((own, flipped), (flipped, offset), (flipped, flipped)):
+        taught.save_pretrained(folder)
+        teacher = ImageTeacher(ImageTeacherConfig(name=str(folder)), names, student)
+        expected = teacher.model(pixel_values=processed([image], taught)).logits
+        torch.testing.assert_close(teacher(processed([image], student)), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_top_five_over_batches() -> None:
     scores = ImageClassScores()
     logits = torch.randn(40, 12, generator=torch.Generator().manual_seed(0))
@@ -184,6 +199,30 @@ def test_a_student_and_frozen_features(tmp_path: Path) -> None:
     assert results["model"]["trained_parameters"] == 10 * (2 * 32 + 1)
     kept = {path.name for path in (tmp_path / "frozen").rglob("*.safetensors") if path.parent.name == "features"}
     assert kept == {"train.safetensors", "validation.safetensors", "test.safetensors"}
+
+
+def test_a_pretrained_model_keeps_its_processor_with_another_size(tmp_path: Path) -> None:
+    """Red and blue images, told apart by the channels in the order of the processor, in training as in the test."""
+    images, body = tmp_path / "images", tiny_image_classifier(tmp_path / "body", trained=True)
+    crop = {"height": 32, "width": 32}
+    MobileViTImageProcessorPil(size={"shortest_edge": 40}, crop_size=crop).save_pretrained(body)
+    random = np.random.default_rng(0)
+    for label, channel in (("red", 0), ("blue", 2)):
+        (images / label).mkdir(parents=True)
+        for i in range(40):
+            pixels = random.integers(0, 30, (12, 16, 3), dtype=np.uint8)
+            pixels[..., channel] += 200
+            Image.fromarray(pixels).save(images / label / f"{i}.png")
+    results = train_here(
+        RECIPE,
+        tiny_config(tmp_path, data={"dataset": str(images), "image_size": 16}, augmentation={"flip": 0.5},
+                    model={"name": str(body)}, training={**steps(20), "learning_rate": 1e-2}),
+    )  # fmt: skip
+    assert results["metrics"]["test"]["accuracy"] == 1
+    saved = json.loads((tmp_path / "run" / "preprocessor_config.json").read_text())
+    assert (saved["do_flip_channel_order"], saved["resample"], saved["size"]) == (
+        True, 3, {"height": 16, "width": 16},
+    )  # fmt: skip
 
 
 class TestImageClassification(FinishedRun, BadInputs):

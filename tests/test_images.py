@@ -15,9 +15,18 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features
 from datasets import Image as ImageFeature
 from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
+from transformers import (
+    BaseImageProcessor,
+    BitImageProcessorPil,
+    ConvNextImageProcessorPil,
+    EfficientNetImageProcessorPil,
+    MobileViTImageProcessorPil,
+)
 
 from hfattn.data import (
     CaptionedDataConfig,
+    CaptionedImages,
+    EncodedCaptions,
     EncodedImages,
     ImageAugmentationConfig,
     ImageCollator,
@@ -32,7 +41,10 @@ from hfattn.data import (
     unlabeled_images,
 )
 from hfattn.data.image_augmentation import Augmentation, erased, mixed, random_crop, shifted
+from hfattn.data.images import CaptionedImage
 from hfattn.errors import UserError
+from hfattn.loading import ModelLocation, load_image_processor
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
 RANDOM = np.random.default_rng(0)
 
@@ -221,6 +233,88 @@ def test_training_images_without_changes_equal_the_processor() -> None:
     processor.size = {"shortest_edge": 4}
     with pytest.raises(UserError, match="so images have different sizes"):
         input_size(processor)
+
+
+# Processors of pretrained models, for images of 8 x 8 pixels.
+PRETRAINED: dict[str, BaseImageProcessor] = {
+    "mobilevit": MobileViTImageProcessorPil(size={"shortest_edge": 12}, crop_size={"height": 8, "width": 8}),
+    "efficientnet": EfficientNetImageProcessorPil(
+        size={"height": 8, "width": 8}, rescale_factor=1 / 127.5, rescale_offset=True
+    ),
+    "convnext": ConvNextImageProcessorPil(size={"shortest_edge": 8}),
+    "dinov2": BitImageProcessorPil(size={"shortest_edge": 10}, crop_size={"height": 8, "width": 8}),
+}
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+@pytest.mark.parametrize("config", [ImageAugmentationConfig(), ImageAugmentationConfig(mixup=0.2, blur_radius=1.0)])
+def test_unchanged_training_images_are_exactly_what_a_pretrained_processor_makes(
+    name: str, config: ImageAugmentationConfig
+) -> None:
+    processor, pictures = PRETRAINED[name], [picture(90, (20, 14)), picture(30, (8, 8))]
+    train = EncodedImages(unlabeled_images(pictures), processor, augmentation=config)
+    assert input_size(processor) == (8, 8)
+    for index, each in enumerate(pictures):
+        assert torch.equal(train[index]["pixel_values"], processor(each, return_tensors="pt")["pixel_values"][0])
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_changed_training_images_end_as_a_pretrained_processor_ends(name: str) -> None:
+    """Its filter resizes them, and it rescales, normalizes and orders the channels."""
+    processor, source = PRETRAINED[name], picture(90, (20, 14))
+    config = ImageAugmentationConfig(flip=1.0)
+    found = EncodedImages(unlabeled_images([source]), processor, augmentation=config)[0]["pixel_values"]
+    pixels = np.asarray(source.resize((8, 8), Image.Resampling.BICUBIC))[:, ::-1].transpose(2, 0, 1) / 255
+    mean, std = (np.array(values)[:, None, None] for values in (processor.image_mean, processor.image_std))
+    expected = {
+        "mobilevit": pixels[::-1],
+        "efficientnet": (2 * pixels - 1 - mean) / std / std,
+    }.get(name, (pixels - mean) / std)
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_images_with_captions_are_what_a_pretrained_processor_makes(name: str) -> None:
+    """Also those that have the size of the model before the processor reads them."""
+    pictures = [picture(90, (20, 14)), picture(30, (8, 8))]
+    images = CaptionedImages("x", [CaptionedImage(each, "a picture") for each in pictures])
+    tokenizer = build_tokenizer(TokenizerConfig(kind="word"), ["a picture"], ends=True)
+    train = EncodedCaptions(images, tokenizer, PRETRAINED[name], 8, augmentation=ImageAugmentationConfig())
+    for index, each in enumerate(pictures):
+        assert torch.equal(train[index]["pixel_values"], processed([each], PRETRAINED[name])[0])
+
+
+def test_changed_images_of_models_from_scratch_keep_the_pixels_of_recorded_runs() -> None:
+    """To the last bit."""
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    processor, source = make_processor((8, 8), mean, std), picture(60, (20, 14))
+    config = ImageAugmentationConfig(flip=1.0)
+    found = EncodedImages(unlabeled_images([source]), processor, augmentation=config)[0]["pixel_values"]
+    pixels = np.array(source.resize((8, 8), Image.Resampling.BILINEAR))[:, ::-1].transpose(2, 0, 1)
+    scaled = torch.from_numpy(pixels.astype(np.float32)) * (1 / 255)
+    assert torch.equal(found, (scaled - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None])
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_a_pretrained_processor_keeps_all_but_its_size(name: str, tmp_path: Path) -> None:
+    """With another size, whole images are resized by its filter, or cropped where the type of the processor does it."""
+    PRETRAINED[name].save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    location, source = ModelLocation(name=str(tmp_path)), picture(90, (20, 14))
+    found = load_image_processor(location, 6)
+    own, sizes = PRETRAINED[name].to_dict(), {"size", "crop_size", "do_center_crop"}
+    assert {field: value for field, value in found.to_dict().items() if field not in sizes} == {
+        field: value for field, value in own.items() if field not in sizes
+    }
+    assert processed([source], found).shape == (1, 3, 6, 6)
+    assert input_size(found) == (6, 6)
+    if name == "convnext":
+        with pytest.raises(UserError, match="makes images of 6 x 6 pixels when 6 x 4 are asked for; write another"):
+            load_image_processor(location, [6, 4])
+    else:
+        resized = source.resize((4, 6), Image.Resampling.BICUBIC)
+        wanted = PRETRAINED[name](resized, do_resize=False, do_center_crop=False, return_tensors="pt")
+        assert torch.equal(processed([source], load_image_processor(location, [6, 4])), wanted["pixel_values"])
 
 
 def test_random_changes_depend_on_seed_epoch_and_index_alone() -> None:

@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from .batches import IGNORED
 from .encoding import EncodedExamples, Side
-from .image_augmentation import Augmentation, AugmentationConfig
-from .image_encoding import input_size, normalized, processed
+from .image_augmentation import AugmentationConfig
+from .image_encoding import augmentation_for, input_size, is_plain, normalized, processed
 from .images import WHITE, CaptionedImages, open_image
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class EncodedCaptions(EncodedExamples):
         self.images = images.select(self.kept)
         self.processor, self.background, self.features = processor, background, features
         self.size = input_size(processor)
-        self.augment = None if augmentation is None else Augmentation(augmentation, self.size)
+        self.augment = augmentation_for(processor, augmentation)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         (labels,) = self.segmentation(index)
@@ -67,9 +67,9 @@ class EncodedCaptions(EncodedExamples):
         image = open_image(item.image, self.background, self.images.place(index))
         if self.augment is not None:
             image = self.augment(image, self.generator(index))
-        if image.size[::-1] == self.size:
-            return {"pixel_values": normalized(image, self.processor), "labels": labels}
-        return {"pixel_values": processed([image], self.processor)[0], "labels": labels}
+        elif image.size[::-1] != self.size or not is_plain(self.processor):
+            return {"pixel_values": processed([image], self.processor)[0], "labels": labels}
+        return {"pixel_values": normalized(image, self.processor), "labels": labels}
 
 
 class CaptionCollator:

@@ -43,6 +43,14 @@ class AugmentationConfig:
     cutmix: float | int = number(0.0, least=0)  # α (Yun et al. 2019); with mixup, one of the two at random
 
     @property
+    def changes_images(self) -> bool:
+        """Whether single images are changed; mixtures of them are not counted."""
+        return any(
+            (self.shift, self.crop_scale, self.flip, self.rotation, self.jitter, self.grayscale, self.blur,
+             self.solarize, self.erasing)
+        )  # fmt: skip
+
+    @property
     def mixes(self) -> bool:
         """Whether images of a batch are mixed."""
         return self.mixup > 0 or self.cutmix > 0
@@ -54,10 +62,11 @@ class Augmentation:
     Args:
         config: the changes.
         size: height and width of the result, in pixels.
+        resample: number of Pillow's filter that resizes whole images; None: see ``resized``.
     """
 
-    def __init__(self, config: AugmentationConfig, size: tuple[int, int]) -> None:
-        self.config, self.size = config, size
+    def __init__(self, config: AugmentationConfig, size: tuple[int, int], resample: int | None = None) -> None:
+        self.config, self.size, self.resample = config, size, resample
 
     def __call__(self, image: "Image", random: np.random.Generator) -> "Image":
         """Change an RGB image by random numbers, and resize it to the size of the model."""
@@ -69,7 +78,7 @@ class Augmentation:
         """Yield the changes of an image, in their order."""
         config, size = self.config, self.size
         if config.crop_scale is None:
-            yield partial(resized, size=size)
+            yield partial(resized, size=size, resample=self.resample)
         else:
             yield partial(random_crop, size=size, scale=config.crop_scale, ratio=config.crop_ratio, random=random)
         if config.shift:
@@ -91,11 +100,12 @@ class Augmentation:
             yield partial(erased, random=random)
 
 
-def resized(image: "Image", size: tuple[int, int]) -> "Image":
-    """Resize an image to (height, width)."""
+def resized(image: "Image", size: tuple[int, int], resample: int | None = None) -> "Image":
+    """Resize an image to (height, width), by the filter with this number in Pillow; None: bilinear."""
     from PIL import Image
 
-    return image if image.size == size[::-1] else image.resize(size[::-1], Image.Resampling.BILINEAR)
+    resampling = Image.Resampling.BILINEAR if resample is None else Image.Resampling(resample)
+    return image if image.size == size[::-1] else image.resize(size[::-1], resampling)
 
 
 def random_crop(

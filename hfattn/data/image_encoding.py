@@ -38,7 +38,11 @@ def input_size(processor: "BaseImageProcessor") -> tuple[int, int]:
     Raises:
         UserError: the processor makes images of different sizes.
     """
+    from transformers import ConvNextImageProcessorPil  # slow to import
+
     size = processor.crop_size if getattr(processor, "do_center_crop", None) else processor.size
+    if isinstance(processor, ConvNextImageProcessorPil) and "shortest_edge" in dict(size):
+        return size["shortest_edge"], size["shortest_edge"]  # its resizing ends with a square
     if not {"height", "width"} <= dict(size).keys():
         raise UserError(
             f"The processor resizes to {dict(size)}, so images have different sizes; write the height and the width of "
@@ -47,8 +51,24 @@ def input_size(processor: "BaseImageProcessor") -> tuple[int, int]:
     return size["height"], size["width"]
 
 
+def is_plain(processor: "BaseImageProcessor") -> bool:
+    """Return whether a processor resizes, rescales and normalizes, as that of ``make_processor``, and nothing else."""
+    from transformers import ViTImageProcessorPil  # slow to import
+
+    return type(processor) is ViTImageProcessorPil
+
+
 def normalized(image: "Image", processor: "BaseImageProcessor") -> torch.Tensor:
-    """Return ``pixel_values`` (3, height, width) of an image that has the size of the model, as the processor does."""
+    """Return ``pixel_values`` (3, height, width) of an image that has its final size.
+
+    They are what the processor makes of it without resizing or cropping: other steps, such as another order of the
+    channels, are applied.
+    """
+    if not is_plain(processor):
+        unchanged = {"do_resize": False, "do_center_crop": False}
+        pixel_values: torch.Tensor = processor([image], return_tensors="pt", **unchanged)["pixel_values"]
+        return pixel_values[0]
+    # Recorded runs of models from scratch were trained with this arithmetic, which the processor rounds differently.
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
     if processor.do_rescale:
         pixels = pixels * processor.rescale_factor
@@ -58,6 +78,15 @@ def normalized(image: "Image", processor: "BaseImageProcessor") -> torch.Tensor:
     return pixels
 
 
+def color_values(processor: "BaseImageProcessor") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return how a processor writes colors: black (3,) and white (3,), and the number of the color in each channel."""
+    from PIL import Image
+
+    colors = ((0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 255, 0), (0, 0, 255))
+    values = torch.stack([normalized(Image.new("RGB", (8, 8), color), processor)[:, 0, 0] for color in colors])
+    return values[0], values[1], (values[2:] - values[0]).abs().argmax(0)
+
+
 def processed(
     images: Sequence[Encoded], processor: "BaseImageProcessor", background: Sequence[int] = WHITE
 ) -> torch.Tensor:
@@ -65,6 +94,13 @@ def processed(
     opened = [open_image(image, background) for image in images]
     pixel_values: torch.Tensor = processor(opened, return_tensors="pt")["pixel_values"]
     return pixel_values
+
+
+def augmentation_for(processor: "BaseImageProcessor", config: AugmentationConfig | None) -> Augmentation | None:
+    """Return the random changes of single images, which get the size of a processor; None: there are none."""
+    if config is None or not config.changes_images:
+        return None
+    return Augmentation(config, input_size(processor), processor.resample)
 
 
 class ImageReader:
@@ -85,7 +121,7 @@ class ImageReader:
         augmentation: AugmentationConfig | None,
     ) -> None:
         self.images, self.processor, self.background = images, processor, background
-        self.augment = None if augmentation is None else Augmentation(augmentation, input_size(processor))
+        self.augment = augmentation_for(processor, augmentation)
 
     def __call__(self, index: int, random: np.random.Generator) -> torch.Tensor:
         image = open_image(self.images.items[index].image, self.background, self.images.place(index))
@@ -115,6 +151,7 @@ class EncodedImages(TrainingExamples[dict[str, Any]]):
     ) -> None:
         self.images, self.processor, self.seed = images, processor, seed
         self.read = ImageReader(images, processor, background, augmentation)
+        self.mixes = augmentation is not None and augmentation.mixes
 
     def __len__(self) -> int:
         return len(self.images)
@@ -122,7 +159,7 @@ class EncodedImages(TrainingExamples[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         random = self.generator(index)
         example = {"pixel_values": self.read(index, random), "labels": self.images.items[index].label}
-        return example if self.read.augment is None else {**example, "draw": int(random.integers(1 << 32))}
+        return {**example, "draw": int(random.integers(1 << 32))} if self.mixes else example
 
 
 class ImageCollator:

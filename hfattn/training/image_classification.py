@@ -17,6 +17,7 @@ from transformers import AutoModelForImageClassification, BaseImageProcessor, Pr
 from transformers.modeling_outputs import ImageClassifierOutput
 
 from ..data import EncodedImages, LabeledImages, TrainingExamples, input_size
+from ..data.image_encoding import color_values
 from ..errors import UserError
 from ..files import writing
 from ..loading import base_model_name, load_image_processor, load_model, weights_digest
@@ -56,13 +57,14 @@ class ImageTeacher(nn.Module):
         self.order = class_order(names, labels, self.name)
         own = load_image_processor(config)
         self.size = input_size(own)
-        # From the pixels of the student to those of the teacher: x (s / s') + (m - m') / s'.
-        mean, std, own_mean, own_std = (
-            torch.tensor(values, dtype=torch.float32)[:, None, None]
-            for values in (processor.image_mean, processor.image_std, own.image_mean, own.image_std)
-        )
-        self.register_buffer("scale", std / own_std)
-        self.register_buffer("shift", (mean - own_mean) / own_std)
+        # From the pixels of the student to those of the teacher: black becomes black, white becomes white, and each
+        # channel of the teacher is that of the student with the same color.
+        (black, white, colors), (own_black, own_white, own_colors) = color_values(processor), color_values(own)
+        self.channels = colors.argsort()[own_colors].tolist()
+        black, white = black[self.channels], white[self.channels]
+        scale = (own_white - own_black) / (white - black)
+        self.register_buffer("scale", scale[:, None, None])
+        self.register_buffer("shift", (own_black - black * scale)[:, None, None])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -73,9 +75,9 @@ class ImageTeacher(nn.Module):
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Return the logits (B, C) of the data's classes for the student's pixels (B, 3, height, width).
 
-        They are normalized as the teacher's, and resized to its size.
+        They are normalized as the teacher's, with its order of the channels, and resized to its size.
         """
-        pixels = pixel_values * self.scale + self.shift
+        pixels = pixel_values[:, self.channels] * self.scale + self.shift
         if tuple(pixels.shape[2:]) != self.size:
             pixels = functional.interpolate(pixels, self.size, mode="bilinear", align_corners=False, antialias=True)
         logits: torch.Tensor = self.model(pixel_values=pixels).logits.float()[:, self.order]

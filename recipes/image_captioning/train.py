@@ -116,12 +116,11 @@ def main(command: RecipeCommand) -> None:
                 )
                 for part, images in parts.items()
             }
-    changes = None if config.augmentation == ImageAugmentationConfig() else config.augmentation
     encoded = {
         part: encode(
             images,
             features=features.get(part),
-            augmentation=changes if part == "train" else None,
+            augmentation=config.augmentation if part == "train" else None,
             too_long=data.too_long if part == "train" or data.too_long == "error" else "cut",
         )
         for part, images in parts.items()

@@ -164,9 +164,7 @@ def main(command: RecipeCommand) -> None:
     if pretrained:
         names = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
         loaded = load_model(AutoModelForImageClassification, pretrained, **names)
-        processor = load_image_processor(pretrained)
-        if data.image_size is not None:
-            processor = make_processor(pair(data.image_size), processor.image_mean, processor.image_std)
+        processor = load_image_processor(pretrained, data.image_size)
     else:
         settings = own_config(config, labels)
         loaded = Loaded(scratch_model(AutoModelForImageClassification, settings), [])
@@ -178,9 +176,7 @@ def main(command: RecipeCommand) -> None:
     encoded: dict[str, Any] = {
         part: EncodedImages(images, processor, data.background) for part, images in parts.items() if part != "train"
     }
-    encoded["train"] = EncodedImages(
-        parts["train"], processor, data.background, None if config.frozen else config.augmentation, arguments.seed
-    )
+    encoded["train"] = EncodedImages(parts["train"], processor, data.background, config.augmentation, arguments.seed)
     teacher = None
     if config.teacher:
         teacher = ImageTeacher(build_section(ImageTeacherConfig, config.teacher, "teacher."), labels, processor)
