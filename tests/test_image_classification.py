@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from transformers import EfficientNetImageProcessorPil, MobileViTImageProcessorP
 from hfattn import VaswaniVisionConfig, VaswaniVisionForImageClassification
 from hfattn.data import ImageAugmentationConfig, ImageCollator, make_processor, read_digits
 from hfattn.data.image_encoding import processed
+from hfattn.errors import UserError
 from hfattn.loading import Loaded
 from hfattn.metrics import ImageClassScores, image_class_statistics
 from hfattn.predicted_files import open_inputs
@@ -180,6 +182,9 @@ def test_the_published_folder_classifies_in_a_pipeline_and_in_predict(finished: 
     assert [each["probability"] for each in found] == pytest.approx([each["score"] for each in expected], abs=1e-5)
     (single,) = predictions(predictor, [str(tmp_path / "1.png")])
     assert single["label"] == expected[1]["label"]
+    (tmp_path / "2.png").write_bytes(b"")
+    with pytest.raises(UserError, match=f"^The image {re.escape(str(tmp_path / '2.png'))} is not an image in the"):
+        list(predictions(predictor, (inputs.parts(predictor, row) for row in inputs.rows)))
 
 
 def test_a_student_and_frozen_features(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from hfattn.data import (
     unlabeled_images,
 )
 from hfattn.data.image_augmentation import Augmentation, erased, mixed, random_crop, shifted
-from hfattn.data.images import CaptionedImage
+from hfattn.data.images import CaptionedImage, check_image
 from hfattn.errors import UserError
 from hfattn.loading import ModelLocation, load_image_processor
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
@@ -193,10 +193,47 @@ def test_what_is_not_an_image_is_refused_with_its_row(content: bytes, message: s
         read_images(Dataset.from_dict({"image": [encoded(picture()), content], "label": [0, 1]}))
 
 
-def test_a_damaged_image_is_refused_when_it_is_decoded() -> None:
-    content = encoded(picture(size=(60, 40)))
-    with pytest.raises(UserError, match=r"The image is damaged \(.*\); save it again, or remove it"):
-        open_image(content[: len(content) // 2])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF"])
+def test_a_damaged_image_is_refused_when_it_is_read_and_when_it_is_decoded(kind: str, tmp_path: Path) -> None:
+    """The header of such a file is whole. Messages name the file, if it has a path."""
+    content = encoded(picture(size=(600, 400)), kind)[:-1000]
+    with pytest.raises(UserError, match=r"^The image is damaged \(.*\); save it again, or remove it"):
+        open_image(content)
+    with pytest.raises(UserError, match=r"^The image in row 1 of the given dataset is damaged \("):
+        read_images(Dataset.from_dict({"image": [encoded(picture(), kind), content], "label": [0, 1]}))
+    for part, name in itertools.product(("train", "test"), ("cat", "dog")):
+        (tmp_path / "pets" / part / name).mkdir(parents=True)
+        for number in range(2):
+            picture(size=(6, 4)).save(tmp_path / "pets" / part / name / f"{number}.{kind.lower()}")
+    path = tmp_path / "pets" / "test" / "dog" / f"0.{kind.lower()}"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"^The image {re.escape(str(path))} is damaged \("):
+        open_image(path)
+    config = ImageDataConfig(dataset=str(tmp_path / "pets"), test="test", split=[0.5, 0.5])
+    with pytest.raises(UserError, match=rf"^The image {re.escape(str(path))} in row 2 of pets is damaged \("):
+        config.read_parts(1)
+
+
+def test_reading_does_not_change_the_images_of_the_caller(tmp_path: Path) -> None:
+    picture(size=(600, 400)).save(tmp_path / "a.jpg")
+    with Image.open(tmp_path / "a.jpg") as image:
+        check_image(image)
+        assert image.size == (600, 400)
+
+
+def test_pixels_of_32_bits_are_scaled_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.tif"
+    Image.fromarray(np.array([[0, 256, 65535]], np.int32)).save(path)
+    assert np.asarray(open_image(path))[0, :, 0].tolist() == [0, 1, 255]
+    for pixels, message in (
+        (np.array([[-1, 70_000]], np.int32), "has pixels from -1 to 70,000, which are not of 16 bits"),
+        (np.array([[0.0, 0.5]], np.float32), "has floating-point pixels, whose range is unknown"),
+    ):
+        Image.fromarray(pixels).save(path)
+        with pytest.raises(UserError, match=f"^The image {re.escape(str(path))} {message}; save it with 8 or 16 bits"):
+            open_image(path)
+        with pytest.raises(UserError, match=r"^The image in row 0 of .*; save it with 8 or 16 bits"):
+            read_images(Dataset.from_dict({"image": [path.read_bytes()], "label": [0]}))
 
 
 def test_images_are_decoded_upright_opaque_and_without_metadata() -> None:

@@ -147,6 +147,8 @@ def test_captions_are_those_of_the_pipeline(tmp_path: Path) -> None:
     assert halved == pytest.approx([each["score"] for each in captions(*load_captioner(str(model)), paths)], abs=0.1)
     refused = run_predict(model, tmp_path / "images", "--abstain", code=2)
     assert "its options are hypotheses and num_beams and max_new_tokens" in refused
+    paths[1].write_bytes(paths[1].read_bytes()[:100])
+    assert f"The image {paths[1]} is damaged" in run_predict(model, tmp_path / "images", code=2)
 
 
 @torch.no_grad()

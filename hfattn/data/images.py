@@ -111,42 +111,81 @@ def as_base64(image: Encoded) -> str:
     return base64.b64encode(as_file(image)).decode()
 
 
-def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "The image") -> "Image":
+def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str | None = None) -> "Image":
     """Decode an image to RGB, upright, without the metadata of its file.
 
     Args:
         image: the image. Of several images in a file, the first is taken.
         background: color behind transparent pixels.
-        place: what the image is called in messages.
+        place: what the image is called in messages. By default, they name its file, if its path is given.
 
     Raises:
-        UserError: the file is not an image in one of ``FORMATS``, is damaged, or has more than ``MOST_PIXELS`` pixels.
+        UserError: the file is not an image in one of ``FORMATS``, is damaged, has more than ``MOST_PIXELS`` pixels, or
+            has pixels of more than 16 bits.
     """
+    place = place or _called(image)
+    return _decoded(_opened(image, place), background, place)
+
+
+def check_image(image: Encoded, place: str | None = None) -> None:
+    """Check that an image can be decoded, as ``open_image`` decodes it.
+
+    Raises:
+        UserError: see ``open_image``.
+    """
+    place = place or _called(image)
+    opened = _opened(image, place)
+    if isinstance(image, bytes | Path):  # an image of the caller must keep its size
+        opened.draft(None, (1, 1))  # a JPEG file is read to its end, and computed at an eighth of its size
+    _decoded(opened, WHITE, place)
+
+
+def image_size(image: Encoded, place: str | None = None) -> tuple[int, int]:
+    """Return width and height of an image, which is not decoded.
+
+    Raises:
+        UserError: the file is not an image in one of ``FORMATS``, or has more than ``MOST_PIXELS`` pixels.
+    """
+    return _opened(image, place or _called(image)).size
+
+
+def _called(image: Encoded) -> str:
+    return f"The image {image}" if isinstance(image, Path) else "The image"
+
+
+def _decoded(opened: "Image", background: Sequence[int], place: str) -> "Image":
     from PIL import Image, ImageOps
 
-    opened = _opened(image, place)
     try:
-        upright = ImageOps.exif_transpose(opened)
-        if upright.mode.startswith("I;16"):  # Pillow would cut off all values above 255
-            upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+        upright = _of_eight_bits(ImageOps.exif_transpose(opened), place)
         if upright.has_transparency_data:
             with_alpha = upright.convert("RGBA")
             opaque = Image.new("RGBA", upright.size, (*background, 255))
             upright = Image.alpha_composite(opaque, with_alpha)
         rgb = upright.convert("RGB")
+    except UserError:
+        raise
     except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damaged files
         raise UserError(f"{place} is damaged ({str(error).rstrip('.')}); save it again, or remove it.") from error
     rgb.info = {}
     return rgb
 
 
-def image_size(image: Encoded, place: str = "The image") -> tuple[int, int]:
-    """Return width and height of an image, which is not decoded.
+def _of_eight_bits(image: "Image", place: str) -> "Image":
+    """Scale pixels of 16 bits, also those that Pillow holds in 32, to 8: it would cut off all values above 255."""
+    from PIL import Image
 
-    Raises:
-        UserError: see ``open_image``.
-    """
-    return _opened(image, place).size
+    if image.mode == "F":
+        raise UserError(f"{place} has floating-point pixels, whose range is unknown; save it with 8 or 16 bits.")
+    if image.mode != "I" and not image.mode.startswith("I;16"):
+        return image
+    pixels = np.asarray(image)
+    if pixels.min() < 0 or pixels.max() > 65_535:
+        raise UserError(
+            f"{place} has pixels from {pixels.min():,} to {pixels.max():,}, which are not of 16 bits; save it with 8 "
+            "or 16 bits."
+        )
+    return Image.fromarray((pixels >> 8).astype(np.uint8))
 
 
 def _opened(image: Encoded, place: str) -> "Image":
@@ -199,7 +238,7 @@ def read_images(
         config, split, revision: configuration, split and revision of a folder or of a dataset on the Hub.
 
     Raises:
-        UserError: the source or a column does not exist, or a row has no image or no label.
+        UserError: the source or a column does not exist, or a row has no image, a damaged one, or no label.
     """
     rows = open_rows(dataset, config=config, split=split, revision=revision)
     written: list[Any] = []
@@ -257,15 +296,19 @@ def read_captioned_images(
 def _image_rows(
     rows: Rows, dataset: Source, image_column: str, other_column: str | None
 ) -> Iterator[tuple[Row, Encoded, dict[str, Any]]]:
-    """Yield the rows with their images, which are not decoded, and with the columns that are neither of the two."""
+    """Yield the rows with their images, which are still encoded, and with the columns that are neither of the two."""
     file = local_file(dataset)
     empty = True
     for row in rows:
         empty = False
-        image = _encoded(rows.value(row, image_column, "image_column"), file)
+        value = rows.value(row, image_column, "image_column")
+        image = _encoded(value, file)
         if image is None:
             raise UserError(f"{rows.place(row)} has no image in {image_column!r}; write another data.image_column.")
-        image_size(image, f"The image in {rows.unit.lower()} {row.number} of {rows.name}")
+        path = image if isinstance(image, Path) else value.get("path") if isinstance(value, Mapping) else None
+        # Otherwise a damaged image would end the training, or the evaluation after it. This takes 0.7 ms for a JPEG
+        # file of 640 × 480 pixels, and 8 ms for such a PNG file: less than reading it in one epoch.
+        check_image(image, f"The image {f'{path} ' if path else ''}in {rows.unit.lower()} {row.number} of {rows.name}")
         used = {image_column, other_column}
         yield row, image, {name: value for name, value in row.values.items() if name not in used}
     if empty:
