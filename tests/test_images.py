@@ -446,3 +446,14 @@ def test_fields_out_of_range_are_refused(fields: dict[str, Any], message: str) -
 def test_a_background_that_is_not_a_color_is_refused() -> None:
     with pytest.raises(StrictDataclassError, match="write three numbers from 0 to 255"):
         ImageDataConfig(dataset="x", background=[1, 2])
+
+
+def test_a_class_that_is_missing_from_a_part_is_reported_in_words_of_images() -> None:
+    files = [encoded(picture(i)) for i in range(9)]
+    given = Dataset.from_dict({"image": files, "label": ["cat"] * 8 + ["dog"]})
+    message = (
+        r"^The class 'dog' has 1 of the images of the given dataset, and none is in .*; add images, write larger parts "
+        r"in data\.split, or merge the class with another in the data\.$"
+    )
+    with pytest.raises(UserError, match=message):
+        ImageDataConfig(dataset="given in Python", split=[0.5, 0.5]).read_parts(1, given)

@@ -94,9 +94,8 @@ class ImageDataConfig(ImagePartsConfig[LabeledImages]):
     def split_whole(self, whole: LabeledImages, seed: int) -> dict[str, LabeledImages]:
         parts = super().split_whole(whole, seed)
         if self.label_column is not None:
-            check_classes(
-                {part: [item.label for item in images] for part, images in parts.items()}, whole.labels, whole.name
-            )
+            of_part = {part: [item.label for item in images] for part, images in parts.items()}
+            check_classes(of_part, whole.labels, whole.name, self.unit, "the data")
         return parts
 
     def read_parts(self, seed: int, given: Source | None = None) -> dict[str, LabeledImages]:

@@ -377,7 +377,7 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
         parts = super().split_whole(whole, seed)
         if not whole.has_numbers:
             of_part = {part: [label for item in texts for label in item.classes] for part, texts in parts.items()}
-            check_classes(of_part, whole.labels, whole.name)
+            check_classes(of_part, whole.labels, whole.name, "texts", "data.rename_labels")
         return parts
 
     def locate(self, place: str, source: Source) -> tuple[Source, str]:

@@ -183,13 +183,17 @@ def as_time(value: Any, place: str) -> float:
     )
 
 
-def check_classes(parts: Mapping[str, Sequence[int]], labels: Sequence[str], name: str) -> None:
+def check_classes(
+    parts: Mapping[str, Sequence[int]], labels: Sequence[str], name: str, unit: str, merged_in: str
+) -> None:
     """Check that each part has each class.
 
     Args:
         parts: the classes of the items of each part.
         labels: names of the classes.
         name: name of the dataset.
+        unit: what the items are, such as "texts".
+        merged_in: where two classes are merged, for the message.
 
     Raises:
         UserError: a class is missing from a part.
@@ -198,10 +202,10 @@ def check_classes(parts: Mapping[str, Sequence[int]], labels: Sequence[str], nam
     for i, label in enumerate(labels):
         missing = [part for part in parts if not counts[part][i]]
         number = sum(count[i] for count in counts.values())
-        if missing and number:  # without a text, it is only in data.labels
+        if missing and number:  # without an item, it is only in data.labels
             raise UserError(
-                f"The class {label!r} has {number} of the texts of {name}, and none is in {' and '.join(missing)}; add "
-                "texts, write larger parts in data.split, or merge the class with another in data.rename_labels."
+                f"The class {label!r} has {number} of the {unit} of {name}, and none is in {' and '.join(missing)}; "
+                f"add {unit}, write larger parts in data.split, or merge the class with another in {merged_in}."
             )
 
 
