@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .data.image_encoding import processed
-from .data.images import FORMATS, WHITE, Encoded, image_files, open_image
+from .data.images import FORMATS, WHITE, Encoded, image_files
 from .errors import UserError
 from .generation import evaluation_mode
 from .loading import ModelLocation, load_any_model, load_image_processor
@@ -126,7 +126,6 @@ def search_images(name: str, text: str, folder: Path, number: int = 5) -> list[t
     if not (paths := image_files(folder)):
         raise UserError(f"{folder} has no images; give a folder with files in the format {', '.join(FORMATS)}.")
     model, tokenizer, processor = load_dual_encoder(name)
-    images = [open_image(path, place=str(path)) for path in paths]
-    cosines = embed_images(model, processor, images) @ embed_texts(model, tokenizer, [text])[0]
+    cosines = embed_images(model, processor, paths) @ embed_texts(model, tokenizer, [text])[0]
     best = cosines.topk(min(number, len(paths)))
     return [(paths[i], cosine) for i, cosine in zip(best.indices.tolist(), best.values.tolist(), strict=True)]

@@ -1,5 +1,6 @@
 """The recipe image_text: its data, locked towers, search, and runs through the real command line."""
 
+import gc
 import io
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from huggingface_hub import ModelCard
 from PIL import Image
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
 from tiny_models import tiny_image_model, tiny_model
+from transformers import PreTrainedModel
 from typer.testing import CliRunner
 
 from hfattn.data import ImageTextDataConfig, text_groups, text_numbers
@@ -22,7 +24,7 @@ from hfattn.data.images import CaptionedImage, digest
 from hfattn.errors import UserError
 from hfattn.metrics import retrieval_scores
 from hfattn.resources import load_recipe
-from hfattn.retrieval import embed_images, embed_texts, load_dual_encoder
+from hfattn.retrieval import embed_images, embed_texts, load_dual_encoder, search_images
 from hfattn.training import load_config, whiten_images
 from hfattn_cli import app
 
@@ -218,7 +220,10 @@ def test_search_lists_the_nearest_images(finished: Path, tmp_path: Path) -> None
     best = cosines.argsort(descending=True)[:2].tolist()
     done = CliRunner().invoke(app, ["search", str(finished / "run"), "seven", str(tmp_path), "--number", "2"])
     assert done.output == "".join(f"{cosines[i]:.3f}  {paths[i]}\n" for i in best)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "empty.png").touch()
     for words, message in (
+        (["seven", str(tmp_path)], f"The image {tmp_path / 'damaged' / 'empty.png'} is not an image in the format"),
         (["", str(tmp_path)], "The text to look for is empty"),
         (["seven", str(tmp_path / "notes.txt")], "a dual encoder searches a folder of images"),
         (["seven", str(tmp_path / "nothing")], "nothing is not a file; give a text file"),
@@ -228,6 +233,25 @@ def test_search_lists_the_nearest_images(finished: Path, tmp_path: Path) -> None
         refused = CliRunner().invoke(app, ["search", str(finished / "run"), *words])
         assert refused.exit_code == 2
         assert message in refused.output
+
+
+def test_search_keeps_no_image_that_is_embedded(finished: Path, tmp_path: Path) -> None:
+    for i in range(3):
+        Image.new("RGB", (9, 9), (80 * i, 40, 40)).save(tmp_path / f"{i}.png")
+    opened: list[int] = []
+
+    def count(module: torch.nn.Module, *_: Any) -> None:
+        if isinstance(module, PreTrainedModel):
+            opened.append(sum(issubclass(type(each), Image.Image) for each in gc.get_objects()))
+
+    before = sum(issubclass(type(each), Image.Image) for each in gc.get_objects())
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(count)
+    try:
+        assert len(search_images(str(finished / "run"), "seven", tmp_path)) == 3
+    finally:
+        handle.remove()
+    assert opened
+    assert max(opened) <= before
 
 
 class TestImageText(FinishedRun, BadInputs):
