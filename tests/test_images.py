@@ -143,8 +143,19 @@ def test_rows_with_paths_bytes_and_datasets(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no column 'img'; write one of image, label in data.image_column"):
         read_images(dataset, image_column="img")
     # A dataset that is not a local file must not name files of the machine.
-    with pytest.raises(UserError, match="has no image in 'image'"):
-        read_images(Dataset.from_dict({"image": [str(tmp_path / "images" / "a.png")], "label": [0]}))
+    for image in (str(tmp_path / "images" / "a.png"), {"path": str(tmp_path / "images" / "a.png")}):
+        with pytest.raises(UserError, match="has no image in 'image'"):
+            read_images(Dataset.from_dict({"image": [image], "label": [0]}))
+
+
+def test_images_in_json_lines_may_be_objects_with_a_path(tmp_path: Path) -> None:
+    picture(100).save(tmp_path / "a.png")
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"image": {"path": "a.png"}, "text": "A dog."}))
+    assert read_captioned_images(str(file)).items[0].image == tmp_path / "a.png"
+    file.write_text(json.dumps({"image": {"path": None}, "text": "A dog."}))
+    with pytest.raises(UserError, match=r"Line 1 of rows\.jsonl has no image in 'image'"):
+        read_captioned_images(str(file))
 
 
 def test_captions(tmp_path: Path) -> None:
@@ -158,10 +169,10 @@ def test_captions(tmp_path: Path) -> None:
     assert [item.text for item in images] == ["A dog.", "One dog.", "B", "C", "D"]
     parts = CaptionedDataConfig(dataset="given in Python", split=[0.5, 0.5]).read_parts(1, dataset)
     assert {len({item.line for item in part}) for part in parts.values()} == {2}  # texts of an image stay together
-    with pytest.raises(
-        UserError, match=r"Row 0 of the given dataset has '' in 'text'; write a text, or remove the row"
-    ):
-        read_captioned_images(Dataset.from_dict({"image": [encoded(picture())], "text": [""]}))
+    for text in ("", [], ["A dog.", " "]):
+        said = re.escape(f"Row 0 of the given dataset has {text!r} in 'text'; write a text, or remove the row")
+        with pytest.raises(UserError, match=said):
+            read_captioned_images(Dataset.from_list([{"image": encoded(picture()), "text": text}]))
 
 
 def test_equal_images_go_into_one_part_or_leave_training() -> None:

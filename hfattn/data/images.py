@@ -280,15 +280,16 @@ def read_captioned_images(
         text_column: column of the texts. A row with a list of texts counts as one example for each of them.
 
     Raises:
-        UserError: the source or a column does not exist, or a row has no image or no text.
+        UserError: the source or a column does not exist, or a row has no image, a damaged one, or no text.
     """
     rows = open_rows(dataset, config=config, split=split, revision=revision)
     items = []
     for row, image, fields in _image_rows(rows, dataset, image_column, text_column):
-        texts = rows.value(row, text_column, "text_column")
-        for text in texts if isinstance(texts, list) else [texts]:
-            if not isinstance(text, str) or not text.strip():
-                raise UserError(f"{rows.place(row)} has {text!r} in {text_column!r}; write a text, or remove the row.")
+        value = rows.value(row, text_column, "text_column")
+        texts = value if isinstance(value, list) else [value]
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise UserError(f"{rows.place(row)} has {value!r} in {text_column!r}; write a text, or remove the row.")
+        for text in texts:
             items.append(CaptionedImage(image, text, row.number, fields))
     return CaptionedImages(rows.name, items, unit=rows.unit)
 
@@ -317,8 +318,12 @@ def _image_rows(
 
 def _encoded(value: Any, file: Path | None) -> Encoded | None:
     """Return the image of a column; ``file`` is the file of the rows, beside which the path of an image begins."""
-    if isinstance(value, Mapping):  # of ``datasets.Image``, undecoded
-        return value["bytes"] or (Path(value["path"]) if value.get("path") else None)
+    if isinstance(value, Mapping):
+        if isinstance(content := value.get("bytes"), bytes):
+            return content
+        if file is None and "bytes" in value:  # of ``datasets.Image``, undecoded
+            return Path(value["path"]) if value.get("path") else None
+        value = value.get("path")
     if isinstance(value, str):  # a dataset of the Hub must not name files of this machine
         return file.parent / value if file is not None and value else None
     return value if isinstance(value, bytes | np.ndarray) or hasattr(value, "getbands") else None
