@@ -175,6 +175,31 @@ def test_captions(tmp_path: Path) -> None:
             read_captioned_images(Dataset.from_list([{"image": encoded(picture()), "text": text}]))
 
 
+def test_texts_in_the_metadata_of_a_folder_are_read_as_they_are_written(tmp_path: Path) -> None:
+    folder = tmp_path / "pets"
+    for part in ("train", "test"):
+        (folder / part).mkdir(parents=True)
+        for number in range(3):
+            picture().save(folder / part / f"{number}.png")
+    lines = ["file_name,text,label", "2.png,NA,01", "0.png,12,02", '1.png,"null",02']
+    for part in ("train", "test"):
+        (folder / part / "metadata.csv").write_text("\n".join(lines))
+    images = read_captioned_images(str(folder), split="test")
+    assert [item.text for item in images] == ["NA", "12", "null"]
+    assert [item.image for item in images] == [folder / "test" / f"{number}.png" for number in (2, 0, 1)]
+    assert [item.line for item in images] == [0, 1, 2]
+    assert read_images(str(folder)).labels == ["01", "02"]
+    with pytest.raises(UserError, match="pets does not load"):
+        read_images(str(folder), split="dev")
+    for content, message in (
+        ("file_name,text\n../train/0.png,A dog.", "has '../train/0.png' in 'file_name'; write the path of an image"),
+        ("image,text\n0.png,A dog.", "has no column 'file_name'; write the paths of the images there"),
+    ):
+        (folder / "test" / "metadata.csv").write_text(content)
+        with pytest.raises(UserError, match=rf"^Record 1 of metadata\.csv {re.escape(message)}"):
+            read_captioned_images(str(folder), split="test")
+
+
 def test_equal_images_go_into_one_part_or_leave_training() -> None:
     files = [encoded(picture(i % 20)) for i in range(20)]
     dataset = Dataset.from_dict({"image": files * 2, "label": [0, 1] * 20})

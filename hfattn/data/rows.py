@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ _SHEETS = {".ods", ".xls", ".xlsx"}
 _FILES = {JSON_LINES, *_BUILDERS, *_COMPRESSED, *_SHEETS, ".md", ".tsv", ".txt"}
 _DELIMITERS = ",;\t|"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, half of a character outside the basic plane
+_METADATA, _FILE_NAME = "metadata", "file_name"  # the stem of files about a folder of images, and their column of paths
 _SAVED = ("dataset_dict.json", "state.json")  # of folders of ``save_to_disk``
 
 
@@ -348,9 +350,46 @@ def _folder_rows(folder: Path, config: str | None, split: str) -> Rows:
         if any((folder / name).is_file() for name in _SAVED):
             return _given_rows(datasets.load_from_disk(str(folder)), split, folder.name)
         builder = datasets.load_dataset_builder(str(folder), config)
+        files = (builder.config.data_files or {}).get(split, [])
+        metadata = [Path(file) for file in sorted(files) if Path(file).stem == _METADATA]
+        if builder.name == "imagefolder" and metadata and all(file.suffix == ".csv" for file in metadata):
+            return _metadata_rows(folder.name, metadata)
         options = {"na_filter": False} if builder.name.startswith("csv") else {}  # "NA" is a text
         rows = datasets.load_dataset(str(folder), config, split=split, streaming=True, **options)
     return _rows_of(folder.name, rows)
+
+
+def _metadata_rows(name: str, files: Sequence[Path]) -> Rows:
+    """Return the rows of ``metadata.csv`` files of images; ``datasets`` would read "NA" as no text, and "01" as 1."""
+    tables = [(file, _table_rows(file)) for file in files]
+
+    def start() -> Iterator[Row]:
+        numbers = itertools.count()
+        for file, table in tables:
+            for row in table:
+                yield Row(next(numbers), _with_images(row, table.place(row), file.parent))
+
+    return Rows(name, start, "Row")
+
+
+def _with_images(row: Row, place: str, folder: Path) -> dict[str, Any]:
+    """Return the values of a row with an image instead of each name of a file, as ``datasets`` names and holds it."""
+    values: dict[str, Any] = {}
+    named = {column for column in row.values if column == _FILE_NAME or column.endswith(f"_{_FILE_NAME}")}
+    if not named:
+        raise UserError(f"{place} has no column {_FILE_NAME!r}; write the paths of the images there.")
+    for column, value in row.values.items():
+        if column not in named:
+            values[column] = value
+            continue
+        path = Path(os.path.normpath(value))
+        if not value or path.is_absolute() or ".." in path.parts:
+            raise UserError(
+                f"{place} has {value!r} in {column!r}; write the path of an image in the folder of that file."
+            )
+        image = column.removesuffix(_FILE_NAME).removesuffix("_") or "image"
+        values[image] = {"bytes": None, "path": str(folder / path)}
+    return values
 
 
 def is_idx(folder: Path) -> bool:
