@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .data.image_encoding import processed
-from .data.images import FORMATS, WHITE, Encoded, image_files
+from .data.images import FORMATS, Encoded, image_files
 from .errors import UserError
 from .generation import evaluation_mode
 from .loading import ModelLocation, load_any_model, load_image_processor
@@ -78,13 +78,13 @@ def embed_images(
     model: "PreTrainedModel",
     processor: Any,
     images: Sequence[Encoded],
-    background: Sequence[int] = WHITE,
+    background: Sequence[int] | None = None,
     rows: int = 64,
 ) -> torch.Tensor:
     """Return the embeddings (N, D) of images, of length 1.
 
     Args:
-        background: color behind transparent pixels.
+        background: color behind transparent pixels; None: the one that the processor states, or white.
         rows: number of images that the model reads at once.
     """
     embeds = []

@@ -1,6 +1,7 @@
 """The recipe image_captioning: scenes, their captions, and runs through the real command line."""
 
 import io
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from datasets import Dataset
 from huggingface_hub import ModelCard
 from PIL import Image
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
-from transformers import Dinov2Model
+from transformers import Dinov2Model, pipeline
 from typer.testing import CliRunner
 
 from hfattn import VaswaniVisionModel
@@ -190,6 +191,17 @@ def test_images_are_captioned_on_the_command_line(finished: Path, tmp_path: Path
     assert two.exit_code == 2
     missing = CliRunner().invoke(app, ["caption", str(run), "nothing.png"])
     assert "There is no file nothing.png; give the path of an image." in missing.output
+
+
+def test_the_pipeline_puts_transparent_images_on_the_color_of_training(finished: Path) -> None:
+    captioner = pipeline("image-captioning", model=str(finished / "run"), trust_remote_code=True)
+    clear, opaque = Image.new("RGBA", (9, 9), (255, 0, 0, 0)), Image.new("RGBA", (9, 9), (255, 0, 0, 255))
+    for color in ((255, 255, 255), (10, 20, 30)):
+        captioner.image_processor.background = list(color)
+        for image, seen in ((clear, color), (opaque, (255, 0, 0))):
+            expected = captioner.preprocess(Image.new("RGB", (9, 9), seen))["pixel_values"]
+            assert captioner.preprocess(image)["pixel_values"].equal(expected)
+    assert json.loads((finished / "run" / "preprocessor_config.json").read_text())["background"] == [255, 255, 255]
 
 
 @pytest.mark.parametrize("kind", [Dinov2Model, VaswaniVisionModel])

@@ -187,6 +187,28 @@ def test_the_published_folder_classifies_in_a_pipeline_and_in_predict(finished: 
         list(predictions(predictor, (inputs.parts(predictor, row) for row in inputs.rows)))
 
 
+def test_predict_reads_transparent_pixels_as_training_did(tmp_path: Path) -> None:
+    """A white disk and a black one on transparent ground: on black, only the first can be seen, on white the second."""
+    folder, random = tmp_path / "images", np.random.default_rng(0)
+    for name, value in (("white", 255), ("black", 0)):
+        (folder / name).mkdir(parents=True)
+        for i in range(40):
+            pixels = np.zeros((8, 8, 4), np.uint8)
+            x, y = random.integers(0, 5, 2)
+            pixels[y : y + 4, x : x + 4] = (value, value, value, 255)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    data = {"dataset": str(folder), "background": [0, 0, 0], "split": [0.8, 0.1, 0.1]}
+    training = {**steps(40), "learning_rate": 1e-2}
+    results = train_here(RECIPE, tiny_config(tmp_path, data=data, model=MODEL, training=training))
+    assert results["metrics"]["test"]["accuracy"] == 1
+    predictor = open_predictor(str(tmp_path / "run"))
+    for name in ("white", "black"):
+        found = predictions(predictor, [str(path) for path in sorted((folder / name).iterdir())])
+        assert {each["label"] for each in found} == {name}
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "transparent pixels had the color [0, 0, 0] (red, green, blue)" in card
+
+
 def test_a_student_and_frozen_features(tmp_path: Path) -> None:
     """A run with a teacher states its accuracy; one with frozen features that of neighbors, and trains the head."""
     teacher = tiny_image_classifier(tmp_path / "teacher", trained=True)

@@ -22,7 +22,7 @@ from .examples import check_columns
 from .grouping import split_by_shared_text
 from .image_augmentation import Augmentation
 from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
-from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
+from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed, store_background
 from .image_features import frozen_features, pool_images
 from .image_parts import CaptionedDataConfig, ImageDataConfig
 from .image_texts import ImageTextCollator, ImageTextDataConfig, ImageTexts, text_groups, text_numbers
@@ -193,6 +193,7 @@ __all__ = [
     "split_corpus",
     "split_positions",
     "split_sentences",
+    "store_background",
     "tag_labels",
     "text_groups",
     "text_numbers",

@@ -87,11 +87,23 @@ def color_values(processor: "BaseImageProcessor") -> tuple[torch.Tensor, torch.T
     return values[0], values[1], (values[2:] - values[0]).abs().argmax(0)
 
 
+def store_background(processor: "BaseImageProcessor", background: Sequence[int]) -> None:
+    """Write the color behind transparent pixels into a processor, whose preprocessor_config.json then states it."""
+    processor.background = list(background)
+
+
 def processed(
-    images: Sequence[Encoded], processor: "BaseImageProcessor", background: Sequence[int] = WHITE
+    images: Sequence[Encoded], processor: "BaseImageProcessor", background: Sequence[int] | None = None
 ) -> torch.Tensor:
-    """Return ``pixel_values`` (B, 3, height, width) of images, as the processor makes them."""
-    opened = [open_image(image, background) for image in images]
+    """Return ``pixel_values`` (B, 3, height, width) of images, as the processor makes them.
+
+    Args:
+        images: the images.
+        processor: the processor.
+        background: color behind transparent pixels; None: the one that the processor states, or white.
+    """
+    color = getattr(processor, "background", WHITE) if background is None else background
+    opened = [open_image(image, color) for image in images]
     pixel_values: torch.Tensor = processor(opened, return_tensors="pt")["pixel_values"]
     return pixel_values
 

@@ -23,7 +23,8 @@ class ImageCaptioningPipeline(Pipeline):
       nats. It does not depend on the decoding method;
     - ``alignment``: an ``AttentionRecord`` of the weights on the grid of annotations.
 
-    An image is a path or a PIL image; transparent parts become white. For a list of images, it returns a list.
+    An image is a path or a PIL image; transparent parts get the color of training (``background`` of
+    preprocessor_config.json), or white. For a list of images, it returns a list.
     With ``num_return_sequences`` above 1, each image has a list of captions, the best first. ``batch_size`` captions
     several images at once; all other arguments are passed to ``generate()``.
     """
@@ -48,7 +49,8 @@ class ImageCaptioningPipeline(Pipeline):
             raise ValueError(f"Cannot caption a {type(input_).__name__}; give a path or a PIL image.")
         image = ImageOps.exif_transpose(input_)
         if image.has_transparency_data:
-            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+            color = tuple(getattr(self.image_processor, "background", (255, 255, 255)))
+            image = Image.alpha_composite(Image.new("RGBA", image.size, color), image.convert("RGBA"))
         return {"pixel_values": self.image_processor(image.convert("RGB"), return_tensors="pt")["pixel_values"]}
 
     def _forward(self, input_tensors: dict[str, torch.Tensor], **generate_kwargs: Any) -> dict[str, Any]:

@@ -13,7 +13,14 @@ from pathlib import Path
 from huggingface_hub.dataclasses import strict
 
 import hfattn  # noqa: F401  registers the models of the package
-from hfattn.data import CaptionCollator, EncodedCaptions, ImageAugmentationConfig, SceneDataConfig, fingerprints
+from hfattn.data import (
+    CaptionCollator,
+    EncodedCaptions,
+    ImageAugmentationConfig,
+    SceneDataConfig,
+    fingerprints,
+    store_background,
+)
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.hub import vocabulary_texts
@@ -102,6 +109,7 @@ def main(command: RecipeCommand) -> None:
     texts = vocabulary_texts(config, [item.text for item in parts["train"]])
     tokenizer = build_tokenizer(config.tokenizer, texts, ends=True)
     processor = captioner_processor(config, data.image_size)
+    store_background(processor, data.background)
     model = build_captioner(config, tokenizer)
     set_decoding(model, data.max_length, num_beams=1)
     encode = partial(EncodedCaptions, tokenizer=tokenizer, processor=processor, max_length=data.max_length,

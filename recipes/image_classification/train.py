@@ -22,6 +22,7 @@ from hfattn.data import (
     check_columns,
     fingerprints,
     make_processor,
+    store_background,
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
@@ -172,6 +173,7 @@ def main(command: RecipeCommand) -> None:
         if size is None:
             raise UserError(f"A {settings.model_type} reads images of any size; write data.image_size.")
         processor = make_processor(pair(size), data.mean, data.std)
+    store_background(processor, data.background)
     check_reading(loaded.model.eval(), processor)
     encoded: dict[str, Any] = {
         part: EncodedImages(images, processor, data.background) for part, images in parts.items() if part != "train"

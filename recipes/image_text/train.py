@@ -19,6 +19,7 @@ from hfattn.data import (
     ImageTextDataConfig,
     ImageTexts,
     fingerprints,
+    store_background,
     text_groups,
     text_numbers,
 )
@@ -115,6 +116,7 @@ def main(command: RecipeCommand) -> None:
         learned = vocabulary_texts(config, [item.text for item in parts["train"]])
         tokenizer = build_tokenizer(config.tokenizer, learned, ends=False, masks=True)
     processor = load_processor(config)
+    store_background(processor, config.data.background)
 
     # Model: two towers, and what the locked ones make of images and texts
 

@@ -22,6 +22,7 @@ from hfattn.data import (
     fingerprints,
     input_size,
     make_processor,
+    store_background,
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
@@ -120,6 +121,7 @@ def main(command: RecipeCommand) -> None:
         loaded = Loaded(scratch_model(AutoModel, scratch_config(config.model, {})), [])
         side = loaded.model.config.image_size
         processor = make_processor((side, side) if isinstance(side, int) else tuple(side), data.mean, data.std)
+    store_background(processor, data.background)
     size, local = input_size(processor), (dino.local_size, dino.local_size)
 
     # Data: several views of each training image; whole images, to compare their features
