@@ -263,6 +263,7 @@ class TestImageClassification(FinishedRun, BadInputs):
         ("f1", "F1 (test)"): ("test", "f1"),
     }
     bad: ClassVar[list[BadInput]] = [
+        ("--data.label_column null", "label_column is null, so nothing says the class of an image; name its column"),
         ("--frozen true", "frozen trains the head of a pretrained model; write tuning.method: head_only"),
         ("--evaluation.neighbors 5", "compares frozen features; write frozen: true, or 0"),
         ("--distillation.kind soft", "distillation needs a teacher; write teacher.name"),

@@ -115,6 +115,8 @@ def validate(config: Config) -> None:
     Raises:
         UserError: a section is invalid, or two do not go together.
     """
+    if config.data.label_column is None:
+        raise UserError("data.label_column is null, so nothing says the class of an image; name its column.")
     if config.pretrained is None:
         own_config(config, ["0", "1"])
     elif config.tuning.method == "lora" and not config.tuning.merge:
