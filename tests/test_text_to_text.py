@@ -441,8 +441,6 @@ BAD: list[BadInput] = [
         lambda f: [
             "--tokenizer.lowercase",
             "true",
-            "--data.tasks.sst2.rename_labels",
-            "{bad: BAD}",
             "--data.tasks.sst2.labels",
             "[BAD, good]",
         ],
