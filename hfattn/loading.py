@@ -247,7 +247,7 @@ def load_image_processor(location: ModelLocation, size: int | Sequence[int] | No
             and crops as it was saved. The processor of ConvNeXt and ResNet crops the center nevertheless.
 
     Raises:
-        UserError: there is no such model, it has no image processor or one that cannot make images of this size, or
+        UserError: there is no such model, it has no image processor, its processor cannot make images of this size, or
             the Hub cannot be reached.
     """
     from PIL import Image

@@ -91,10 +91,10 @@ CLAIM = Claim(
     "Raffel et al. 2020, sections 3.5.2 and 3.1.4",
     "`mixture` of the recipe text_to_text: a Transformer of width 256 for English-Spanish translation (BLEU, beam "
     "search), SST-2 (accuracy on the dev set), SICK's entailment (accuracy) and relatedness (Spearman), and dates "
-    "(exact match). *A model for each task* has the same layers, at most as many subwords, and reads as many examples"
-    " of its task as the one model does (`--data.only [sst2]`), so all of them together have the budget of the one. "
-    "*Pretrained* models start from span corruption on WikiText-2 (`wikitext2_spans`), which is done once. Scores are"
-    " in percent; an output that is not a label is wrong.",
+    "(exact match). *A model for each task* has the same layers, at most as many subwords, and reads as many examples "
+    "of its task as the one model does (`--data.only [sst2]`), so all of them together have the budget of the one. "
+    "*Pretrained* models start from span corruption on WikiText-2 (`wikitext2_spans`), which is done once. Scores are "
+    "in percent; an output that is not a label is wrong.",
     VARIANTS,
     measure,
     (

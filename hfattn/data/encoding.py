@@ -122,16 +122,21 @@ class EncodedExamples(TrainingExamples[dict[str, Any]]):
         return segmented
 
 
+def unknown_character(character: str, place: str) -> UserError:
+    """Return the error for a character that a learned tokenizer can neither encode nor replace."""
+    return UserError(
+        f"{place} has {character!r} (U+{ord(character):04X}), which does not occur in the training data; write "
+        "tokenizer.unknown: true to encode such characters as [UNK]."
+    )
+
+
 def _encode(side: Side, too_long: str, place: Callable[[int], str]) -> StoredIds:
     """Encode the texts of a side; those that are to be dropped remain too long."""
     tokenizer, pairs = side.tokenizer, side.pairs
     if missing := uncovered_characters(tokenizer, chain.from_iterable(chain(side.texts, pairs or []))):
         both = zip(side.texts, pairs or side.texts, strict=True)
         index = next(i for i, texts in enumerate(both) if any(missing[0] in text for text in texts))
-        raise UserError(
-            f"{place(index)} has {missing[0]!r} (U+{ord(missing[0]):04X}), which does not occur in the training "
-            "data; write tokenizer.unknown: true to encode such characters as [UNK]."
-        )
+        raise unknown_character(missing[0], place(index))
     return StoredIds(_encoded(side, too_long, place))
 
 

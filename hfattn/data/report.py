@@ -376,7 +376,8 @@ def describe(
                 _add_languages(report, texts, languages, what)
         if repeated := len(keys) - len(np.unique(keys)):
             report.facts.append(f"  {repeated} repeat another")
-        keys = np.fromiter((hash(examples.shared_key(item)) for item in examples), np.int64, len(examples))
+        if examples.shared_name:
+            keys = np.fromiter((hash(examples.shared_key(item)) for item in examples), np.int64, len(examples))
         if part == "train":
             train = keys
         elif shared := int(np.isin(keys, train).sum()):

@@ -11,6 +11,7 @@ from ..errors import UserError
 from ..tokenizers import uncovered_characters
 from .batches import TrainingExamples
 from .documents import Documents
+from .encoding import unknown_character
 from .masking import encode_plain
 
 SENTINEL = "<extra_id_{}>"
@@ -128,8 +129,8 @@ class SpanExamples(TrainingExamples[dict[str, Any]]):
         lengths: (n, 2) numbers of tokens of source and target, which are the same in each epoch.
 
     Raises:
-        UserError: the documents have fewer than two tokens or a character that the tokenizer does not know, or there
-            are too few sentinels.
+        UserError: the documents have fewer than two tokens, the tokenizer does not know a character of them, or it has
+            too few sentinels.
     """
 
     def __init__(
@@ -144,10 +145,7 @@ class SpanExamples(TrainingExamples[dict[str, Any]]):
         length = corruption.longest(max_source_length, max_target_length)
         if missing := uncovered_characters(tokenizer, chain.from_iterable(item.text for item in documents)):
             index = next(i for i, item in enumerate(documents) if missing[0] in item.text)
-            raise UserError(
-                f"{documents.place(index)} has {missing[0]!r} (U+{ord(missing[0]):04X}), which does not occur in the "
-                "training data; write tokenizer.unknown: true to encode such characters as [UNK]."
-            )
+            raise unknown_character(missing[0], documents.place(index))
         encoded = encode_plain([item.text for item in documents], tokenizer)
         ids = np.concatenate([np.zeros(0, np.int64), *encoded])
         blocks = [ids[start : start + length] for start in range(0, len(ids), length)]
