@@ -487,6 +487,7 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
 
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
         assert isinstance(card.data, ModelCardData)
+        assert "Its outputs were searched with 2 beams" in card.text
         values = {each.metric_name: each.metric_value for each in card.data.eval_results or []}
         for name, scores in results["metrics"]["test"]["tasks"].items():
             metric = results["data"]["tasks"][name]["metric"]
