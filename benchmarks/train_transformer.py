@@ -19,6 +19,7 @@ tables of docs/speed.md.
 
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -123,8 +124,19 @@ def models(device: torch.device) -> dict[str, nn.Module]:
     return {row: model.to(device) for row, model in found.items()}
 
 
+@contextmanager
+def products(precision: str) -> Iterator[None]:
+    """Compute the products of float32 matrices in bfloat16, forward and backward, if ``precision`` says so."""
+    before = torch.get_float32_matmul_precision()
+    if precision == PRODUCTS:
+        torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def loss_of(model: nn.Module, batch: dict[str, torch.Tensor], precision: str = FLOAT) -> torch.Tensor:
-    torch.set_float32_matmul_precision("medium" if precision == PRODUCTS else "highest")
     with torch.autocast(batch["labels"].device.type, torch.bfloat16, enabled=precision == BFLOAT):
         outputs: Any = model(**batch, use_cache=False) if isinstance(model, PreTrainedModel) else model(**batch)
     loss: torch.Tensor = outputs.loss if isinstance(model, PreTrainedModel) else outputs
@@ -138,7 +150,8 @@ def trained(model: nn.Module, *batches: dict[str, torch.Tensor], precision: str 
     def steps() -> None:
         model.train()
         for batch in batches:
-            loss_of(model, batch, precision).backward()
+            with products(precision):
+                loss_of(model, batch, precision).backward()
             optimizer.step()
             optimizer.zero_grad()
 
@@ -217,7 +230,8 @@ def mixed_batches(device: torch.device) -> tuple[int, dict[str, list[dict[str, t
 def nats_of(model: nn.Module, batches: list[dict[str, torch.Tensor]], precision: str = FLOAT) -> float:
     """Return the loss of all tokens, in nats, without dropout."""
     model.eval()
-    return sum(loss_of(model, each, precision).item() * int(each["labels"].ne(IGNORED).sum()) for each in batches)
+    with products(precision):
+        return sum(loss_of(model, each, precision).item() * int(each["labels"].ne(IGNORED).sum()) for each in batches)
 
 
 def check_nats(rows: Mapping[str, tuple[Any, ...]], tolerance: float) -> None:

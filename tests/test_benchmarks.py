@@ -259,8 +259,11 @@ def test_mixed_precision_has_nearly_the_same_losses_and_is_left_out_where_it_is_
     epoch.functions["Marian, sdpa, bfloat16"]()
     for _ in range(30):
         step.functions["Marian, sdpa, bfloat16"]()
+    step.functions[f"Marian, eager, {train_transformer.PRODUCTS}"]()
+    assert torch.get_float32_matmul_precision() == "highest"  # of all else in the process
     with pytest.raises(AssertionError, match="Marian, eager"):  # the first row without these steps
         step.check()
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_the_loss_in_chunks_is_that_of_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
