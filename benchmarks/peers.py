@@ -1,8 +1,9 @@
-"""The Transformer translator of a benchmark in other libraries, with the same weights, where they are installed.
+"""The Transformer translator of a benchmark as BART, and in other libraries, with the same weights.
 
     pip install 'hfattn[bench]'
 
-The biases of an attention are missing in x-transformers, and zero in Keras, as ours are before training.
+installs the other libraries. The biases of an attention are missing in x-transformers, and zero in Keras, as ours are
+before training.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
+from transformers import BartConfig, BartForConditionalGeneration, MarianMTModel
 
 from hfattn import VaswaniForConditionalGeneration
 from hfattn.models.modeling_vaswani import sinusoidal_positions
@@ -27,6 +29,23 @@ class KerasPeer(NamedTuple):
 
     loss: Callable[[], float]
     step: Callable[[], Any]
+
+
+def bart_of(marian: MarianMTModel) -> BartForConditionalGeneration:
+    """Return a BART with the weights of a Marian model.
+
+    BART learns its positions, which begin as the sines and cosines of Marian, and has a norm after its embeddings.
+    """
+    shared = {name: value for name, value in marian.config.to_dict().items() if name in BartConfig().to_dict()}
+    bart = BartForConditionalGeneration(BartConfig(**(shared | {"model_type": "bart"}))).eval()
+    weights = marian.state_dict()
+    tables = {name: weights.pop(name) for name in [*weights] if "embed_positions" in name}
+    missing, unexpected = bart.load_state_dict(weights, strict=False)
+    assert not unexpected, unexpected
+    assert all("embed_positions" in name or "layernorm_embedding" in name for name in missing), missing
+    for name, table in tables.items():
+        bart.get_parameter(name).data[-len(table) :] = table  # after two rows that the published models never read
+    return bart
 
 
 class XTransformersTranslator(nn.Module):

@@ -1,4 +1,4 @@
-"""Compare a training step of the Transformer with those of Marian, nn.Transformer and others of the same weights.
+"""Compare a training step of the Transformer with those of Marian, BART, nn.Transformer and others of the same weights.
 
     python -m benchmarks train_transformer [--threads 1] [--device cpu] [--rounds 5] [--write]
 
@@ -7,7 +7,8 @@ tokens, one matrix for both embeddings and the output layer, and dropout 0.1 of 
 One row of hfattn has the loss in chunks, as the recipes on a CPU (docs/speed.md); the others have all logits. A step
 reads 64 pairs of 32 + 32 tokens without padding, and consists of the loss, its gradient, and AdamW. Before it is timed,
 the losses and the norms of the gradients of all rows are compared, without dropout; of x-transformers and Keras, which
-``pip install 'hfattn[bench]'`` installs, the losses alone.
+``pip install 'hfattn[bench]'`` installs, the losses alone, and that of BART without the norm after its embeddings,
+which the others do not have.
 
 The second table has an epoch over 512 pairs of mixed lengths, about 15 + 15 tokens: in random batches of 64 pairs,
 padded to the longest, or in batches of similar lengths with at most 2,048 tokens on a side, as ``max_tokens`` of
@@ -28,12 +29,12 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel
+from transformers import BartForConditionalGeneration, PreTrainedModel
 from transformers.utils import logging
 
 from benchmarks.generation import LAYERS, WIDTH, V, marian_of, transformer_model
 from benchmarks.harness import ROOT, Benchmark, Group, run, titled_tables
-from benchmarks.peers import XTransformersTranslator, keras_peer
+from benchmarks.peers import XTransformersTranslator, bart_of, keras_peer
 from hfattn import BahdanauForConditionalGeneration, VaswaniForConditionalGeneration
 from hfattn.data import TokenBatches
 from hfattn.exchange.from_torch import DECODER, ENCODER, GENERATOR
@@ -46,7 +47,7 @@ from hfattn.training.arguments import computes_bfloat16
 
 PAIRS, TOKENS = 64, 32
 MARIAN, SDPA, EAGER, TORCH = "Marian, sdpa", "hfattn, sdpa", "hfattn, eager", "nn.Transformer"
-X_TRANSFORMERS, KERAS = "x-transformers", "Keras on JAX"
+BART, X_TRANSFORMERS, KERAS = "BART, sdpa", "x-transformers", "Keras on JAX"
 CHUNKED, MARIAN_EAGER = "hfattn, sdpa, loss in chunks", "Marian, eager"
 MIXED, LONGEST = 512, 60  # pairs of mixed lengths, and tokens of the longest
 RANDOM, BY_TOKENS = "random batches", "batches by tokens"
@@ -158,6 +159,13 @@ def trained(model: nn.Module, *batches: dict[str, torch.Tensor], precision: str 
     return steps
 
 
+def without_embedding_norms(bart: BartForConditionalGeneration) -> BartForConditionalGeneration:
+    """Return a copy of BART that has the layers of the other models."""
+    bart = deepcopy(bart)
+    bart.model.encoder.layernorm_embedding = bart.model.decoder.layernorm_embedding = nn.Identity()
+    return bart
+
+
 def full_batch(device: torch.device) -> dict[str, torch.Tensor]:
     """Return a batch without padding."""
     ids = torch.randint(3, V, (2, PAIRS, TOKENS), device=device)
@@ -182,7 +190,12 @@ def groups(device: torch.device) -> Iterator[Group]:
     rows, batch = models(device), full_batch(device)
     ours: Any = rows[SDPA]
     functions = {row: trained(model, batch) for row, model in rows.items()}
-    losses: dict[str, Callable[[], float]] = {SDPA: lambda: loss_of(ours.eval(), batch).item()}
+    bart = bart_of(marian_of(ours)).to(device)
+    functions[BART] = trained(bart, batch)
+    losses: dict[str, Callable[[], float]] = {
+        SDPA: lambda: loss_of(ours.eval(), batch).item(),
+        BART: lambda: loss_of(without_embedding_norms(bart).eval(), batch).item(),
+    }
     if importlib.util.find_spec("x_transformers"):
         other = XTransformersTranslator(ours).to(device)
         functions[X_TRANSFORMERS] = trained(other, batch)
