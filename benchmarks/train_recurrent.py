@@ -11,12 +11,13 @@ same in mixed precision, and is left out on hardware that has no bfloat16 arithm
 The character models have embeddings of width 16, one GRU and 65 characters, and read 32 windows of 100 characters. The
 plain loop has embedding, GRU, output layer, loss, clipping and Nadam, on one batch. The trainer is that of the recipe
 char_lm, with its start and its batches. Before anything is timed, the losses and the norms of the gradients are
-compared. ``--write`` writes docs/records/train_recurrent.json and the tables
-of docs/speed.md.
+compared. Where the field ``matmul: auto`` of the recipes selects oneDNN, two more tables have its steps beside that of
+PyTorch's default. ``--write`` writes docs/records/train_recurrent.json and the tables of docs/speed.md.
 """
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,7 @@ from benchmarks.harness import ROOT, Benchmark, Group, run, titled_tables
 from benchmarks.train_transformer import (
     BFLOAT,
     FLOAT,
+    ONEDNN,
     ChunkedTranslator,
     check_gradients,
     check_nats,
@@ -41,6 +43,7 @@ from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConf
 from hfattn.data import Windows
 from hfattn.training import ReliableTrainer, optimizer_class_and_arguments
 from hfattn.training.arguments import computes_bfloat16
+from hfattn.training.matrix_products import onednn_products, uses_onednn
 
 WIDTH, V = 256, 8000
 PRESETS = {"Bahdanau 2015": "bahdanau2015", "Luong 2015": "luong2015_general", "Sutskever 2014": "sutskever2014"}
@@ -124,6 +127,19 @@ def translators(device: torch.device, precision: str = FLOAT) -> Iterator[Group]
 def bfloat16(device: torch.device) -> Iterator[Group]:
     if computes_bfloat16():
         yield from translators(device, BFLOAT)
+
+
+def by_onednn(groups: Iterator[Group]) -> Iterator[Group]:
+    """Return groups with their first row as it is, and all rows with products by oneDNN, if ``matmul: auto`` is on."""
+
+    def within(function: Callable[[], Any]) -> Any:
+        with onednn_products():
+            return function()
+
+    for group in groups if uses_onednn("auto") else ():
+        first = next(iter(group.functions))
+        functions = {f"{row}, {ONEDNN}": partial(within, each) for row, each in group.functions.items()}
+        yield replace(group, functions={first: group.functions[first], **functions}, check=partial(within, group.check))
 
 
 class BareModel(nn.Module):
@@ -215,14 +231,22 @@ def character_models(device: torch.device) -> Iterator[Group]:
 TITLES = {
     "translators": ("Recurrent translators", "training step"),
     "bfloat16": ("Recurrent translators in mixed precision", "training step"),
+    "onednn": ("Recurrent translators, products by oneDNN", "training step"),
     "character_models": ("Character models", "training"),
+    "character_models_onednn": ("Character models, products by oneDNN", "training"),
 }
 
 
 BENCHMARK = Benchmark(
     "train_recurrent",
     ROOT / "docs" / "speed.md",
-    {"translators": translators, "bfloat16": bfloat16, "character_models": character_models},
+    {
+        "translators": translators,
+        "bfloat16": bfloat16,
+        "onednn": lambda device: by_onednn(translators(device)),
+        "character_models": character_models,
+        "character_models_onednn": lambda device: by_onednn(character_models(device)),
+    },
     partial(titled_tables, titles=TITLES),
 )
 

@@ -13,14 +13,14 @@ which the others do not have.
 The second table has an epoch over 512 pairs of mixed lengths, about 15 + 15 tokens: in random batches of 64 pairs,
 padded to the longest, or in batches of similar lengths with at most 2,048 tokens on a side, as ``max_tokens`` of
 the recipes makes them. The losses over all pairs are compared first. The third table has both in mixed precision
-(autocast), beside float32, and on a CPU beside float32 whose products of matrices oneDNN computes in bfloat16; it is
-left out on hardware that has no bfloat16 arithmetic. ``--write`` writes docs/records/train_transformer.json and the
+(autocast), beside float32, and on a CPU beside float32 whose products of matrices oneDNN computes (``matmul: on``); it
+is left out on hardware that has no bfloat16 arithmetic. ``--write`` writes docs/records/train_transformer.json and the
 tables of docs/speed.md.
 """
 
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -44,6 +44,7 @@ from hfattn.metrics.language_model import IGNORED
 from hfattn.models.modeling_vaswani import sinusoidal_positions
 from hfattn.training import nats_for_logits
 from hfattn.training.arguments import computes_bfloat16
+from hfattn.training.matrix_products import onednn_products
 
 PAIRS, TOKENS = 64, 32
 MARIAN, SDPA, EAGER, TORCH = "Marian, sdpa", "hfattn, sdpa", "hfattn, eager", "nn.Transformer"
@@ -52,7 +53,7 @@ CHUNKED, MARIAN_EAGER = "hfattn, sdpa, loss in chunks", "Marian, eager"
 MIXED, LONGEST = 512, 60  # pairs of mixed lengths, and tokens of the longest
 RANDOM, BY_TOKENS = "random batches", "batches by tokens"
 FLOAT, BFLOAT = "float32", "bfloat16"
-PRODUCTS = "float32 with products in bfloat16"  # the switch of oneDNN
+ONEDNN = "float32 by oneDNN"  # as the field matmul of the recipes selects it
 
 
 class TorchTranslator(nn.Module):
@@ -125,18 +126,6 @@ def models(device: torch.device) -> dict[str, nn.Module]:
     return {row: model.to(device) for row, model in found.items()}
 
 
-@contextmanager
-def products(precision: str) -> Iterator[None]:
-    """Compute the products of float32 matrices in bfloat16, forward and backward, if ``precision`` says so."""
-    before = torch.get_float32_matmul_precision()
-    if precision == PRODUCTS:
-        torch.set_float32_matmul_precision("medium")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 def loss_of(model: nn.Module, batch: dict[str, torch.Tensor], precision: str = FLOAT) -> torch.Tensor:
     with torch.autocast(batch["labels"].device.type, torch.bfloat16, enabled=precision == BFLOAT):
         outputs: Any = model(**batch, use_cache=False) if isinstance(model, PreTrainedModel) else model(**batch)
@@ -151,7 +140,7 @@ def trained(model: nn.Module, *batches: dict[str, torch.Tensor], precision: str 
     def steps() -> None:
         model.train()
         for batch in batches:
-            with products(precision):
+            with onednn_products() if precision == ONEDNN else nullcontext():
                 loss_of(model, batch, precision).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -243,7 +232,7 @@ def mixed_batches(device: torch.device) -> tuple[int, dict[str, list[dict[str, t
 def nats_of(model: nn.Module, batches: list[dict[str, torch.Tensor]], precision: str = FLOAT) -> float:
     """Return the loss of all tokens, in nats, without dropout."""
     model.eval()
-    with products(precision):
+    with onednn_products() if precision == ONEDNN else nullcontext():
         return sum(loss_of(model, each, precision).item() * int(each["labels"].ne(IGNORED).sum()) for each in batches)
 
 
@@ -281,7 +270,7 @@ def bfloat16(device: torch.device) -> Iterator[Group]:
         rows = {
             f"{row}, {precision}": (found[row], in_order, precision)
             for row in (MARIAN, MARIAN_EAGER, CHUNKED)
-            for precision in (FLOAT, BFLOAT, *((PRODUCTS,) if device.type == "cpu" and row != MARIAN else ()))
+            for precision in (FLOAT, BFLOAT, *((ONEDNN,) if device.type == "cpu" and row != MARIAN else ()))
         }
         if by_tokens:
             rows[f"{CHUNKED}, {BY_TOKENS}, {BFLOAT}"] = (found[CHUNKED], by_tokens, BFLOAT)

@@ -231,6 +231,8 @@ def _configuration(recipe: Any, run: FinishedRun, places: Sequence[str], setting
         precision = results["training"].get("precision")
         if precision is not None and training.get("bf16") == "auto":
             training["bf16"] = precision == "bfloat16"
+        if configuration.get("matmul") == "auto":
+            configuration["matmul"] = results["training"]["matmul"]
     except (AttributeError, LookupError, TypeError) as error:
         raise _not_a_record(run.folder, error) from error
     for field, value in settings.items():

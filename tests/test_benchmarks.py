@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,24 @@ def test_the_steps_of_recurrent_models_have_equal_losses_and_gradients(monkeypat
         characters.check()
 
 
+def test_the_rows_of_onednn_stand_beside_the_first_one_of_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[str, str]] = []
+
+    def note(row: str) -> None:
+        found.append((row, torch.get_float32_matmul_precision()))
+
+    group = harness.Group("column", {row: partial(note, row) for row in ("a", "b")}, partial(note, "check"))
+    monkeypatch.setattr(train_recurrent, "uses_onednn", lambda matmul: True)
+    (own,) = train_recurrent.by_onednn(iter([group]))
+    own.check()
+    for function in own.functions.values():
+        function()
+    assert list(own.functions) == ["a", "a, float32 by oneDNN", "b, float32 by oneDNN"]
+    assert found == [("check", "medium"), ("a", "highest"), ("a", "medium"), ("b", "medium")]
+    monkeypatch.setattr(train_recurrent, "uses_onednn", lambda matmul: False)
+    assert not list(train_recurrent.by_onednn(iter([group])))
+
+
 def test_batches_of_mixed_lengths_have_the_same_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MIXED": 24, "PAIRS": 8, "TOKENS": 10, "LONGEST": 10}.items():
         monkeypatch.setattr(train_transformer, name, value)
@@ -259,7 +278,7 @@ def test_mixed_precision_has_nearly_the_same_losses_and_is_left_out_where_it_is_
     epoch.functions["Marian, sdpa, bfloat16"]()
     for _ in range(30):
         step.functions["Marian, sdpa, bfloat16"]()
-    step.functions[f"Marian, eager, {train_transformer.PRODUCTS}"]()
+    step.functions[f"Marian, eager, {train_transformer.ONEDNN}"]()
     assert torch.get_float32_matmul_precision() == "highest"  # of all else in the process
     with pytest.raises(AssertionError, match="Marian, eager"):  # the first row without these steps
         step.check()

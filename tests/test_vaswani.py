@@ -41,6 +41,7 @@ from hfattn.attention import DISTRIBUTIONS, SCORES
 from hfattn.models import attention, modeling_vaswani
 from hfattn.models.attention import Attention
 from hfattn.models.modeling_vaswani import VaswaniAttention, sinusoidal_positions
+from hfattn.training.matrix_products import compare_products, onednn_products
 
 V, H, F, HEADS = 13, 16, 24, 4
 SIZES = {
@@ -1228,7 +1229,7 @@ def test_training_without_fused_kernels_has_their_loss_and_gradients(
     found = []
     for unfused in (False, True):
         for module in (attention, modeling_vaswani):
-            monkeypatch.setattr(module, "trains_faster_unfused", lambda query, keys, chosen=unfused: chosen)
+            monkeypatch.setattr(module, "is_faster_unfused", lambda query, keys, training, chosen=unfused: chosen)
         model.zero_grad()
         outputs = model(**inputs, labels=labels)
         outputs.loss.backward()
@@ -1255,6 +1256,29 @@ def test_few_positions_are_trained_without_fused_kernels_in_bfloat16_on_a_cpu(mo
         with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
             model.train(training)(ids(1, length))
         assert bool(calls) == fused, (training, dtype, length)
+
+
+def test_few_positions_have_no_fused_kernels_where_onednn_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    kernel = nn.functional.scaled_dot_product_attention
+
+    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(args)
+        return kernel(*args, **kwargs)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", counted)
+    model = make(VaswaniForCausalLM, dtype=torch.float32).eval()
+    short, long = ids(2, 362), ids(1, 363)
+    with torch.no_grad():
+        expected = model(short).logits
+        calls.clear()
+        with onednn_products():
+            found = model(short).logits
+            assert not calls
+            model(long)
+        assert calls
+    # Products in float32, or rounded to bfloat16 where the CPU computes with that.
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 if compare_products().error < 4 else 0.1)
 
 
 @pytest.fixture

@@ -67,10 +67,21 @@ def make_distribution(
     return distribution
 
 
-def trains_faster_unfused(query: torch.Tensor, keys: torch.Tensor) -> bool:
-    """Return whether fused kernels are slow in training: for up to 181 positions in bfloat16 on a CPU."""
-    on_cpu = query.device.type == "cpu" and query.dtype == torch.bfloat16
-    return on_cpu and query.shape[-2] * keys.shape[-2] <= 2**15
+def is_faster_unfused(query: torch.Tensor, keys: torch.Tensor, training: bool) -> bool:
+    """Return whether fused kernels are slow, which they are on a CPU for few positions.
+
+    In bfloat16, their gradient is, for up to 181 positions. If oneDNN multiplies float32 matrices
+    (``torch.set_float32_matmul_precision("medium")``), the kernels call it for each of their small blocks, and are slow
+    for up to 362 positions.
+    """
+    if query.device.type != "cpu":
+        return False
+    pairs = query.shape[-2] * keys.shape[-2]
+    if query.dtype == torch.bfloat16:
+        return training and pairs <= 2**15
+    if query.dtype != torch.float32 or torch.compiler.is_compiling():
+        return False
+    return pairs <= 2**17 and torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
 
 
 class Attention(nn.Module):
@@ -152,7 +163,7 @@ class Attention(nn.Module):
             bias = _checked_bias(bias, query, prepared[0])
         # For one query, the matrix is one row, and fused kernels cost more than they save.
         fused = not need_weights and multiplier is None and query.shape[-2] > 1
-        fused = fused and not (self.training and trains_faster_unfused(query, prepared[0]))
+        fused = fused and not is_faster_unfused(query, prepared[0], self.training)
         if fused and isinstance(self.distribution, Softmax) and isinstance(self.score, InnerProduct):
             with full_precision(query) if self.score.precise else contextlib.nullcontext():
                 left, right = self.score(query, prepared[0], method="factors")
@@ -277,4 +288,4 @@ def _fused(
     return context if attended is None else context.masked_fill(~attended, 0)
 
 
-__all__ = ["Attention", "trains_faster_unfused"]
+__all__ = ["Attention", "is_faster_unfused"]

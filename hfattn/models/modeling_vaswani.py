@@ -34,7 +34,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import Attention, trains_faster_unfused
+from .attention import Attention, is_faster_unfused
 from .attention_scores import Parametric, options_of, required_options
 from .classifier_output import PooledClassifierOutput, classification_loss
 from .configuration_layers import OPTIONS, PATTERNS, POSITION_BIASES, STANDARD_ATTENTION, LayersConfig
@@ -310,7 +310,7 @@ class VaswaniAttention(TokenMixer):
         """
         dropout = self.weight_dropout
         fused, sdpa = is_fused(self.config, self.kind, self.is_causal), self.config._attn_implementation == "sdpa"
-        unfused = fused and sdpa and self.training and trains_faster_unfused(query, key)
+        unfused = fused and sdpa and is_faster_unfused(query, key, self.training)
         if fused and not unfused:
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
             scaling = self.head_dim**-0.5

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .from_scratch import *  # noqa: F403
     from .image_classification import *  # noqa: F403
     from .image_distillation_config import *  # noqa: F403
+    from .matrix_products import *  # noqa: F403
     from .multiple_choice import *  # noqa: F403
     from .optimizers import *  # noqa: F403
     from .own_classifier import *  # noqa: F403
@@ -101,6 +102,7 @@ _MODULES = {
         "head_of",
     ),
     "image_distillation_config": ("ImageDistillationConfig", "ImageTeacherConfig"),
+    "matrix_products": ("Comparison", "compare_products", "onednn_products", "uses_onednn"),
     "multiple_choice": ("ChoiceTrainer", "scores_by_question"),
     "optimizers": ("OPTIMIZERS", "optimizer_class_and_arguments"),
     "own_classifier": (

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil  # a dependency of Accelerate
@@ -53,11 +53,13 @@ from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
 from .averaging import MovingAverage, mean_weights
 from .chunked_loss import has_plain_logits, nats_for_logits
+from .matrix_products import MatrixProducts, uses_onednn
 from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
 from .stored_states import ReadTextsOnce, forget_states, frozen_encoder
 from .training_config import AveragingConfig
 
+T = TypeVar("T", bound=TrainerCallback)
 # Types of models whose logits are what their output layer returns. That of a bilm is called for both directions.
 _WITH_PLAIN_LOGITS = ("bahdanau", "bilm", "char_rnn", "vaswani")
 
@@ -190,6 +192,8 @@ class ReliableTrainer(Trainer):
         max_tokens: maximum number of tokens, including padding, in a batch of one process; for an encoder-decoder,
             source and target are counted separately. If None, batches have the number of examples set in the training
             arguments.
+        matmul: "on", "off", or "auto": whether oneDNN computes the products of float32 matrices on a CPU
+            (``matrix_products``). A run that is resumed has the choice of its checkpoint.
         early_stopping_patience: number of evaluations without improvement after which training stops; by default,
             training does not stop early.
 
@@ -209,6 +213,7 @@ class ReliableTrainer(Trainer):
         schedule: ScheduleConfig | None = None,
         averaging: AveragingConfig | None = None,
         max_tokens: int | None = None,
+        matmul: str = "off",
         early_stopping_patience: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -221,6 +226,7 @@ class ReliableTrainer(Trainer):
         self._average: MovingAverage | None = None
         self.add_callback(_Epochs(self))
         self.add_callback(Stopwatch())
+        self.add_callback(MatrixProducts(uses_onednn(matmul)))
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
         self.add_callback(ProgressLines(bar=not self.args.disable_tqdm))
@@ -275,7 +281,10 @@ class ReliableTrainer(Trainer):
     @property
     def training_seconds(self) -> float:
         """Seconds spent in ``train``, including those before the run was resumed."""
-        return next(c.seconds for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
+        return self._callback(Stopwatch).seconds
+
+    def _callback(self, kind: type[T]) -> T:
+        return next(each for each in self.callback_handler.callbacks if isinstance(each, kind))
 
     @property
     def padding_share(self) -> float:
@@ -306,6 +315,7 @@ class ReliableTrainer(Trainer):
             # Averaged checkpoints have no single step number.
             "best_step": None if self.averaging.last else self.state.best_global_step,
             "wall_time_seconds": round(self.training_seconds, 2),  # includes evaluations and checkpoints
+            "matmul": "on" if self._callback(MatrixProducts).onednn else "off",
             "precision": "bfloat16" if self.args.bf16 else "float16" if self.args.fp16 else "float32",
             f"{unit}_per_second": round(number / self.training_seconds),
             "peak_memory_bytes": _peak_memory(),
@@ -393,6 +403,7 @@ class ReliableTrainer(Trainer):
             raise
         finally:
             forget_states(self.model)
+            self._callback(MatrixProducts).restore()
         best_is_loaded = self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None
         if self._average is not None and not best_is_loaded:
             self._average.apply()
@@ -429,8 +440,9 @@ class ReliableTrainer(Trainer):
         # again when it saves.
         best = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
         self._load_from_checkpoint(str(best) if self.args.load_best_model_at_end and best.is_dir() else checkpoint)
-        watch = next(c for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
-        watch.before = state.stateful_callbacks["Stopwatch"]["args"]["seconds"]
+        self._callback(Stopwatch).before = state.stateful_callbacks["Stopwatch"]["args"]["seconds"]
+        if products := state.stateful_callbacks.get("MatrixProducts"):  # earlier versions saved none
+            self._callback(MatrixProducts).onednn = products["args"]["onednn"]
         return TrainOutput(state.global_step, float("nan"), {})
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:

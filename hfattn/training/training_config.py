@@ -10,6 +10,7 @@ from ..errors import UserError
 from ..fields import at_least, number, one_of
 from ..publish_sections import CardConfig, PublishConfig
 from .arguments import checks_alone, training_arguments
+from .matrix_products import MATMUL
 from .optimizers import OPTIMIZERS, check_optim, check_weight_decay, optimizer_class_and_arguments
 from .schedules import ScheduleConfig
 
@@ -40,6 +41,8 @@ class TrainingConfig:
     averaging: AveragingConfig = field(default_factory=AveragingConfig)
     # Tokens in a batch of one process, padding included; null: per_device_train_batch_size examples.
     max_tokens: int | None = at_least(1, None)
+    # Products of float32 matrices on a CPU by oneDNN; auto: where it is faster and as exact as the default library.
+    matmul: str = one_of(MATMUL, "off")
     # Evaluations without improvement of training.metric_for_best_model before training stops; null: never.
     early_stopping_patience: int | None = at_least(1, None)
     training: dict[str, Any] = field(default_factory=dict)  # fields of TrainingArguments
@@ -121,5 +124,6 @@ class TrainingConfig:
             "schedule": self.schedule,
             "averaging": self.averaging,
             "max_tokens": self.max_tokens,
+            "matmul": self.matmul,
             "early_stopping_patience": self.early_stopping_patience,
         }
