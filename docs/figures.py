@@ -348,15 +348,19 @@ def speed(module: ModuleType) -> Figure:
     found = Record.read(benchmark.path)
     tables = [name for name in module.TITLES if name in found.columns]
     bars = [sum(len(column.times) for column in found.columns[name].values()) for name in tables]
-    legends = [-(-len(found.rows(name)) // 2) for name in tables]  # lines
+    # Two names of up to 44 letters fit side by side.
+    widths = [1 if max(map(len, found.rows(name))) > 44 else 2 for name in tables]
+    legends = [-(-len(found.rows(name)) // width) for name, width in zip(tables, widths, strict=True)]  # lines
     heights = [0.16 * number + 0.2 * lines + 0.9 for number, lines in zip(bars, legends, strict=True)]
     figure = Figure(figsize=(5.6, sum(heights)), layout="constrained")  # narrow enough for a telephone
     grid = figure.subplots(len(tables), 1, squeeze=False, height_ratios=[number + 3 for number in bars])[:, 0]
-    for axes, name in zip(grid, tables, strict=True):
+    for axes, name, width in zip(grid, tables, widths, strict=True):
         columns, rows, start, ticks = found.columns[name], found.rows(name), 0.0, []
+        # After the last color, the first ones are used again, with lines.
+        styles = [{"color": f"C{i}", "hatch": "////" if i >= len(COLORS) else ""} for i in range(len(rows))]
         for column in columns.values():
             for i, row in enumerate(column.times):
-                axes.barh(start + i, column.ratio(row), color=f"C{rows.index(row)}")
+                axes.barh(start + i, column.ratio(row), edgecolor="white", linewidth=0, **styles[rows.index(row)])
             ticks.append(start + (len(column.times) - 1) / 2)
             start += len(column.times) + 0.8
         axes.axvline(1, color=COLORS[-1], linewidth=0.6)
@@ -364,9 +368,12 @@ def speed(module: ModuleType) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.invert_yaxis()
         axes.set(title=module.TITLES[name][0], xlabel=f"time / time of {rows[0]}")
-        handles = [Patch(color=f"C{i}", label=row) for i, row in enumerate(rows)]
+        handles = [
+            Patch(edgecolor="white", linewidth=0, label=row, facecolor=style["color"], hatch=style["hatch"])
+            for row, style in zip(rows, styles, strict=True)
+        ]
         below = axes.transAxes + ScaledTranslation(0, -0.4, figure.dpi_scale_trans)  # under the labels of the axis
-        axes.legend(handles=handles, loc="upper center", ncols=2, bbox_to_anchor=(0.35, 0), bbox_transform=below)
+        axes.legend(handles=handles, loc="upper center", ncols=width, bbox_to_anchor=(0.35, 0), bbox_transform=below)
     return figure
 
 
