@@ -256,7 +256,9 @@ def translate_texts(
         length_penalty: beam search divides log-probabilities by length ** length_penalty; None selects the default of
             the model.
     """
-    search = {"num_beams": num_beams, "length_penalty": length_penalty}
+    search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
+    if not model.generation_config.to_diff_dict().keys() & {"max_length", "max_new_tokens"}:
+        search["max_new_tokens"] = search_arguments(model)["max_new_tokens"]  # transformers' default is 20
     inputs = encode_sources(model, tokenizer, texts)
     with evaluation_mode(model), torch.no_grad():
         ids = model.generate(**inputs, **{name: value for name, value in search.items() if value is not None})

@@ -410,7 +410,8 @@ def _answer(
 @torch.inference_mode()
 def _fill(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Sequence[Fields]) -> list[dict[str, Any]]:
     mask = tokenizer.mask_token
-    if without := next((each["text"] for each in inputs if mask not in each["text"]), None):
+    without = next((each["text"] for each in inputs if mask not in each["text"]), None)
+    if without is not None:
         raise UserError(f"{without!r} has no {mask}; write it in the place of the tokens to predict.")
     limit = min(tokenizer.model_max_length, max_positions(model.config) or tokenizer.model_max_length)
     bounded = {"truncation": True, "max_length": limit} if limit < UNLIMITED else {}

@@ -12,7 +12,7 @@ from accelerate import cpu_offload
 from generation_tests import Make, Seq2SeqGenerationTests, V, row_of, sharpen, texts
 from huggingface_hub.errors import StrictDataclassError
 from model_checks import check_adapter, check_gradient_checkpointing, check_half_precision
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 from test_cells import literal_step
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DynamicCache, set_seed
@@ -631,6 +631,10 @@ def test_lora(tmp_path: Path, variant: str, recurrent: bool) -> None:
     inputs = {**texts([5, 3, 7]), "decoder_input_ids": targets()}
     remains = 1.0 if recurrent else 0.9  # recurrent weights of an untrained model hardly reach the logits
     check_adapter(make(variant), config, inputs, targets(), tmp_path, steps=20, learning_rate=0.05, remains=remains)
+    adapted, sources = get_peft_model(make(variant), config).eval(), texts([5, 3, 7])
+    found = adapted.generate(**sources, max_new_tokens=8)
+    adapted.get_base_model().fast_generation = False
+    assert torch.equal(adapted.generate(**sources, max_new_tokens=8), found)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -14,6 +14,7 @@ from commands import ROOT, results_of, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses, Words
 from tiny_models import POSITIONS, byte_tokenizer, tiny_model
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
@@ -497,3 +498,17 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
 
     def shared(self, folder: Path) -> dict[str, Any]:
         return {"model": {"options": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}}}
+
+
+def test_packed_documents_have_no_special_tokens_of_a_post_processor() -> None:
+    """Tokenizers such as that of Llama write a start token before each text; only the ends between documents count."""
+    tokenizer = byte_tokenizer(["One."])
+    plain, without = pack(["One.", "Two."], tokenizer), tokenizer("One.").input_ids
+    end = tokenizer.eos_token
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{end} $A", special_tokens=[(end, tokenizer.eos_token_id)]
+    )
+    assert tokenizer("One.").input_ids == [tokenizer.eos_token_id, *without]
+    packed = pack(["One.", "Two."], tokenizer)
+    assert list(packed.ids) == list(plain.ids)
+    assert packed.size == plain.size

@@ -258,3 +258,10 @@ class TestMultipleChoice(FinishedRun, BadInputs):
         assert printed == results["example"]["chosen"] + "\n"
         for words in ("| choices: 4 |", "| chance |", "chooses one text even if none is right"):
             assert words in card.text
+
+
+def test_a_first_question_with_one_choice_is_refused() -> None:
+    """Before anything is encoded."""
+    tokenizer: Any = None
+    with pytest.raises(UserError, match="has one choice; write at least two"):
+        EncodedChoices(Choices("q", [Choice("the", ("a",), 0)]), tokenizer, 48)

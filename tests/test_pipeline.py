@@ -258,6 +258,18 @@ def check_sides(model: Any, text: str, translation: dict[str, Any]) -> None:
     assert translation["translation_text"] == "".join(name for name in names if name[0] != "[")
 
 
+def test_texts_are_translated_to_their_end_without_a_length_in_the_generation_config() -> None:
+    """The default of transformers ends them after 20 tokens, and an evaluation would count them as wrong."""
+    model = two_sided("bahdanau")
+    model.generation_config.update(max_length=None, max_new_tokens=None, suppress_tokens=[model.config.eos_token_id])
+    (text,) = translate_texts(model, TOKENIZER, TEXTS[:1], TARGET)
+    translate = pipeline("attn-translation", model=model, tokenizer=TOKENIZER, target_tokenizer=TARGET, device="cpu")
+    assert text == translate(TEXTS[0])["translation_text"]
+    assert len(text) > 20
+    model.generation_config.max_new_tokens = 5
+    assert len(translate_texts(model, TOKENIZER, TEXTS[:1], TARGET)[0]) <= 5
+
+
 @pytest.mark.parametrize("name", ["bahdanau", "vaswani"])
 def test_two_tokenizers(tmp_path: Path, name: str) -> None:
     """Given to the pipeline, and found again by it in the folder that it saves."""

@@ -254,6 +254,7 @@ def test_what_is_masked(folders: Path) -> None:
         ("letters", ["Ñ"], {}, "Input 1 has 'Ñ', which is not in the vocabulary of"),
         ("writer", [""], {}, "A prompt has 0 tokens, and the model reads 1 to 63"),
         ("masked", ["a b"], {}, r"'a b' has no \[MASK\]; write it"),
+        ("masked", ["", "a b"], {}, r"'' has no \[MASK\]; write it"),
         ("body", ["a"], {}, "is a DistilBertModel, which has no predictions; give a model with a head"),
     ],
 )

@@ -157,7 +157,8 @@ class EncodedChoices(TrainingExamples[dict[str, Any]]):
     """
 
     def __init__(self, questions: Choices, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
-        if alone := next((i for i, item in enumerate(questions) if len(item.choices) < 2), None):
+        alone = next((i for i, item in enumerate(questions) if len(item.choices) < 2), None)
+        if alone is not None:
             raise UserError(f"{questions.place(alone)} has one choice; write at least two, or data.distractors.")
         self.questions, self.max_length = questions, max_length
         contexts = [item.context for item in questions for _ in item.choices]

@@ -86,7 +86,7 @@ def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, backward: boo
     characters = size = words = unknown = 0
     with tempfile.TemporaryFile(buffering=BUFFER) as file:
         for batch in _batches(texts):
-            for text, encoding in zip(batch, backend.encode_batch_fast(batch, False), strict=True):
+            for text, encoding in zip(batch, backend.encode_batch_fast(batch, add_special_tokens=False), strict=True):
                 ids = encoding.ids[::-1] if backward else encoding.ids
                 file.write(before.tobytes() + array("i", ids).tobytes())
                 before = between

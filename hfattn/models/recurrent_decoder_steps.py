@@ -11,14 +11,14 @@ from .attention_local import LocalMonotonic
 from .cache_recurrent import RecurrentCache
 from .fast_generation import LeanLinear, unhooked
 from .recurrent_decoder import BahdanauDecoder, Source
-from .recurrent_steps import RecurrentSteps, cells_of
+from .recurrent_steps import RecurrentSteps, are_plain, cells_of
 
 
 def lean_reason(decoder: BahdanauDecoder) -> str | None:
     """Return why a decoder cannot take lean steps, in a few words, or None if it can."""
-    return (
-        None if unhooked(decoder, *decoder.layers, *cells_of(decoder.layers)) else "a module of the decoder has hooks"
-    )
+    if not unhooked(decoder, *decoder.layers, *cells_of(decoder.layers)):
+        return "a module of the decoder has hooks"
+    return None if are_plain(decoder.layers) else "a cell has adapters"
 
 
 class DecoderSteps(RecurrentSteps):
