@@ -20,9 +20,8 @@ from .strict_config import class_by_name, unknown_message
 
 def _make(kind: type, what: str, options: Mapping[str, Any], **widths: int) -> Any:
     known = [name for name in options_of(kind) if name not in widths]
-    for name in options:
-        if name not in known:
-            raise ValueError(unknown_message(name, known, f"an option of {what}"))
+    for name in (each for each in options if each not in known):
+        raise ValueError(unknown_message(name, known, f"an option of {what}"))
     return kind(**widths, **options)
 
 
@@ -68,20 +67,10 @@ def make_distribution(
 
 
 def is_faster_unfused(query: torch.Tensor, keys: torch.Tensor, training: bool) -> bool:
-    """Return whether fused kernels are slow, which they are on a CPU for few positions.
-
-    In bfloat16, their gradient is, for up to 181 positions. If oneDNN multiplies float32 matrices
-    (``torch.set_float32_matmul_precision("medium")``), the kernels call it for each of their small blocks, and are slow
-    for up to 362 positions.
-    """
-    if query.device.type != "cpu":
-        return False
-    pairs = query.shape[-2] * keys.shape[-2]
-    if query.dtype == torch.bfloat16:
-        return training and pairs <= 2**15
-    if query.dtype != torch.float32 or torch.compiler.is_compiling():
-        return False
-    return pairs <= 2**17 and torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
+    """Return whether fused kernels are slow: on a CPU, for few positions, in bfloat16 or if oneDNN multiplies."""
+    by_onednn = not torch.compiler.is_compiling() and torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
+    most = {torch.bfloat16: 2**15 * training, torch.float32: 2**17 * by_onednn}.get(query.dtype, 0)
+    return query.device.type == "cpu" and 0 < query.shape[-2] * keys.shape[-2] <= most
 
 
 class Attention(nn.Module):

@@ -17,7 +17,6 @@ from transformers.trainer_callback import ExportableState
 
 from .arguments import trains_on_cpu
 
-MATMUL = ("auto", "off", "on")  # values of the field
 FASTER, EXACT = 1.2, 4.0  # smallest speed and largest error for which "auto" is "on"
 _ROUNDS = 5
 
