@@ -36,8 +36,9 @@ def bart_of(marian: MarianMTModel) -> BartForConditionalGeneration:
 
     BART learns its positions, which begin as the sines and cosines of Marian, and has a norm after its embeddings.
     """
-    shared = {name: value for name, value in marian.config.to_dict().items() if name in BartConfig().to_dict()}
-    bart = BartForConditionalGeneration(BartConfig(**(shared | {"model_type": "bart"}))).eval()
+    known = BartConfig().to_dict().keys() - {"model_type"}
+    shared = {name: value for name, value in marian.config.to_dict().items() if name in known}
+    bart = BartForConditionalGeneration(BartConfig(**shared)).eval()
     weights = marian.state_dict()
     tables = {name: weights.pop(name) for name in [*weights] if "embed_positions" in name}
     missing, unexpected = bart.load_state_dict(weights, strict=False)

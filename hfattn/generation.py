@@ -222,19 +222,30 @@ def search_arguments(
         num_return_sequences: number of texts for each input, for which there are at least as many beams.
         read: tokens that the decoder reads first: the start token, or the prompt of a language model.
     """
-    stored = model.generation_config.to_diff_dict()
     beams = num_beams or model.generation_config.num_beams or 1
-    given: dict[str, Any] = {
+    return {
         "do_sample": False,
         "num_return_sequences": num_return_sequences,
         "num_beams": max(beams, num_return_sequences),
+        **length_arguments(model, max_new_tokens, read),
     }
+
+
+def length_arguments(model: PreTrainedModel, max_new_tokens: int | None = None, read: int = 1) -> dict[str, int]:
+    """Return the length to which ``generate()`` writes, as its arguments; none if the model stores ``max_length``.
+
+    The default of transformers, for models that store no length, would end a text after 20 tokens.
+
+    Args:
+        model, max_new_tokens, read: as in ``search_arguments``.
+    """
+    stored = model.generation_config.to_diff_dict()
     wanted = max_new_tokens or stored.get("max_new_tokens") or (None if "max_length" in stored else _LONGEST)
-    if wanted is not None:
-        positions = max_positions(model.config)
-        # The last token is not read, so it needs no position.
-        given["max_new_tokens"] = wanted if positions is None else min(wanted, positions - read + 1)
-    return given
+    if wanted is None:
+        return {}
+    positions = max_positions(model.config)
+    # The last token is not read, so it needs no position.
+    return {"max_new_tokens": wanted if positions is None else min(wanted, positions - read + 1)}
 
 
 def translate_texts(
@@ -256,9 +267,7 @@ def translate_texts(
         length_penalty: beam search divides log-probabilities by length ** length_penalty; None selects the default of
             the model.
     """
-    search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
-    if not model.generation_config.to_diff_dict().keys() & {"max_length", "max_new_tokens"}:
-        search["max_new_tokens"] = search_arguments(model)["max_new_tokens"]  # transformers' default is 20
+    search = {"num_beams": num_beams, "length_penalty": length_penalty, **length_arguments(model)}
     inputs = encode_sources(model, tokenizer, texts)
     with evaluation_mode(model), torch.no_grad():
         ids = model.generate(**inputs, **{name: value for name, value in search.items() if value is not None})

@@ -1238,8 +1238,10 @@ def test_training_without_fused_kernels_has_their_loss_and_gradients(
         torch.testing.assert_close(unfused_value, fused)
 
 
-def test_few_positions_are_trained_without_fused_kernels_in_bfloat16_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+@pytest.fixture
+def fused_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls of torch's fused kernels."""
+    calls: list[Any] = []
     kernel = nn.functional.scaled_dot_product_attention
 
     def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -1247,36 +1249,32 @@ def test_few_positions_are_trained_without_fused_kernels_in_bfloat16_on_a_cpu(mo
         return kernel(*args, **kwargs)
 
     monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", counted)
+    return calls
+
+
+def test_few_positions_are_trained_without_fused_kernels_in_bfloat16_on_a_cpu(fused_calls: list[Any]) -> None:
     model = make(VaswaniForMaskedLM, dtype=torch.float32)
     for training, dtype, length, fused in (
         (True, torch.bfloat16, 181, False), (True, torch.bfloat16, 182, True), (True, torch.float32, 16, True),
         (False, torch.bfloat16, 16, True),
     ):  # fmt: skip
-        calls.clear()
+        fused_calls.clear()
         with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
             model.train(training)(ids(1, length))
-        assert bool(calls) == fused, (training, dtype, length)
+        assert bool(fused_calls) == fused, (training, dtype, length)
 
 
-def test_few_positions_have_no_fused_kernels_where_onednn_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    kernel = nn.functional.scaled_dot_product_attention
-
-    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
-        calls.append(args)
-        return kernel(*args, **kwargs)
-
-    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", counted)
+def test_few_positions_have_no_fused_kernels_where_onednn_multiplies(fused_calls: list[Any]) -> None:
     model = make(VaswaniForCausalLM, dtype=torch.float32).eval()
     short, long = ids(2, 362), ids(1, 363)
     with torch.no_grad():
         expected = model(short).logits
-        calls.clear()
+        fused_calls.clear()
         with onednn_products():
             found = model(short).logits
-            assert not calls
+            assert not fused_calls
             model(long)
-        assert calls
+        assert fused_calls
     # Products in float32, or rounded to bfloat16 where the CPU computes with that.
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 if compare_products().error < 4 else 0.1)
 

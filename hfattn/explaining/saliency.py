@@ -30,7 +30,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..extras import require
-from ..generation import evaluation_mode
+from ..generation import evaluation_mode, length_arguments
 from ..loading import check_embedded, max_positions
 from ..models.alignment import token_names
 from ..models.pipeline_attn_translation import source_prefix
@@ -402,7 +402,7 @@ def _decoded(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the inputs and the labels (1, T) of the decoder."""
     if translation is None:
-        sequence = model.generate(input_ids=ids, attention_mask=mask)
+        sequence = model.generate(input_ids=ids, attention_mask=mask, **length_arguments(model))
         return sequence[:, :-1], sequence[:, 1:]
     labels = tokenizer(text_target=translation, return_tensors="pt").input_ids.to(ids.device)
     if labels.shape[1] == 0:

@@ -70,7 +70,6 @@ _ABOVE_ZERO = (
     "save_steps",
     "logging_steps",
 )
-MATMUL = ("auto", "off", "on")  # values of the field of a recipe (``matrix_products``)
 # Fields that ``checks_alone`` knows, with their default values.
 COMMON_FIELDS: dict[str, Any] = {
     "adam_beta1": 0.9,

@@ -7,16 +7,15 @@ numbers to bfloat16, which it does where that is faster, such as on a CPU with A
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_callback import ExportableState
 
 from .arguments import trains_on_cpu
 
+MATMUL = ("auto", "off", "on")  # values of the field
 FASTER, EXACT = 1.2, 4.0  # smallest speed and largest error for which "auto" is "on"
 _ROUNDS = 5
 
@@ -71,30 +70,6 @@ def uses_onednn(matmul: str) -> bool:
     if not trains_on_cpu():
         return False
     return matmul == "on" or (matmul == "auto" and compare_products().is_better)
-
-
-class MatrixProducts(TrainerCallback, ExportableState):
-    """Choose the library when training begins. A run that is resumed has the choice of its checkpoint.
-
-    After training, also one that failed, ``restore`` has to be called.
-    """
-
-    def __init__(self, onednn: bool) -> None:
-        self.onednn = onednn
-        self.stack = ExitStack()
-
-    def state(self) -> dict[str, Any]:
-        return {"args": {"onednn": self.onednn}, "attributes": {}}
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if self.onednn:
-            self.stack.enter_context(onednn_products())
-
-    def restore(self) -> None:
-        """Return to the library of before."""
-        self.stack.close()
 
 
 __all__ = ["Comparison", "compare_products", "onednn_products", "uses_onednn"]

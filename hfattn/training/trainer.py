@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 import zipfile
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -53,7 +53,7 @@ from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
 from .averaging import MovingAverage, mean_weights
 from .chunked_loss import has_plain_logits, nats_for_logits
-from .matrix_products import MatrixProducts, uses_onednn
+from .matrix_products import onednn_products, uses_onednn
 from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
 from .stored_states import ReadTextsOnce, forget_states, frozen_encoder
@@ -163,6 +163,30 @@ class Stopwatch(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.before, self.started = self.seconds, None
+
+
+class MatrixProducts(TrainerCallback, ExportableState):
+    """Choose the library when training begins. A run that is resumed has the choice of its checkpoint.
+
+    After training, also one that failed, ``restore`` has to be called.
+    """
+
+    def __init__(self, onednn: bool) -> None:
+        self.onednn = onednn
+        self.stack = ExitStack()
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {"onednn": self.onednn}, "attributes": {}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.onednn:
+            self.stack.enter_context(onednn_products())
+
+    def restore(self) -> None:
+        """Return to the library of before."""
+        self.stack.close()
 
 
 class ReliableTrainer(Trainer):

@@ -9,7 +9,8 @@ from huggingface_hub.dataclasses import strict
 from ..errors import UserError
 from ..fields import at_least, number, one_of
 from ..publish_sections import CardConfig, PublishConfig
-from .arguments import MATMUL, checks_alone, training_arguments
+from .arguments import checks_alone, training_arguments
+from .matrix_products import MATMUL
 from .optimizers import OPTIMIZERS, check_optim, check_weight_decay, optimizer_class_and_arguments
 from .schedules import ScheduleConfig
 
