@@ -313,6 +313,16 @@ def test_a_contrast_is_a_difference_of_log_probabilities(kind: str) -> None:
         torch.testing.assert_close(towards.scores, -against.scores)
 
 
+def test_the_whole_own_translation_is_explained() -> None:
+    """Without a length in the generation configuration, the default of transformers would end it after 20 tokens."""
+    model, tokenizer = make("bahdanau")
+    model.generation_config.update(max_length=None, max_new_tokens=None, suppress_tokens=[model.config.eos_token_id])
+    last = saliency(model, tokenizer, TEXT, target=255)
+    assert last.output is not None
+    with pytest.raises(ValueError, match="target is 256; write the index of a token in the translation, 0 to 255"):
+        saliency(model, tokenizer, TEXT, target=256)
+
+
 @pytest.mark.parametrize("kind", ["bahdanau", "translator", "marian"])
 @pytest.mark.parametrize("method", ["gradient_x_input", "integrated_gradients", "occlusion"])
 def test_a_row_for_each_token_of_a_translation(kind: str, method: str) -> None:
