@@ -333,6 +333,18 @@ def test_recipes_take_datasets_in_memory() -> None:
             data.read_parts(1, datasets.DatasetDict({"dev": whole}))
 
 
+def test_a_dataset_without_splits_has_no_part_of_a_name(tmp_path: Path) -> None:
+    """The rows of training were read again as the part, whose scores then said nothing."""
+    rows = [{"message": f"text {i}", "intent": "ab"[i % 2]} for i in range(20)]
+    saved, whole = str(save_to_disk(rows, tmp_path)), datasets.Dataset.from_list(rows)
+    data = LabeledDataConfig(dataset=saved, validation="validation", **COLUMNS)
+    with pytest.raises(UserError, match=r"^There are no splits in saved, so none named 'validation'; write another"):
+        data.read_parts(1)
+    with pytest.raises(UserError, match=r"^There are no splits in the given dataset, so none named 'validation'; "):
+        data.read_parts(1, whole)
+    assert len(read_labeled(datasets.Dataset.from_list(rows, split="test"), split="test", **COLUMNS)) == 20
+
+
 # The report
 
 

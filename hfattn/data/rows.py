@@ -447,6 +447,11 @@ def _given_rows(given: "Dataset | DatasetDict", split: str, name: str = "the giv
         if split not in given:
             raise UserError(f"The splits of {name} are {', '.join(given)}, and not {split!r}; name one of them.")
         given = given[split]
+    elif split not in ("train", str(given.split)):
+        raise UserError(
+            f"There are no splits in {name}, so none named {split!r}; write another dataset or file for that part, or "
+            "null for a share of this one."
+        )
     return _rows_of(name, given)
 
 
