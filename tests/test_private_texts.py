@@ -173,6 +173,7 @@ def test_a_vocabulary_with_a_rare_number_is_found(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="the vocabulary has 1 numbers that are in fewer than 10 texts"):
         check_private_texts(tmp_path, rows)
     assert check_private_texts(tmp_path, ["order 48291"] * 20)
+    assert check_private_texts(tmp_path, rows, learned_vocabulary=False)  # that of a pretrained model
 
 
 @pytest.mark.parametrize(

@@ -107,17 +107,20 @@ def vocabulary_texts(config: Any, texts: Iterable[str]) -> Iterable[str]:
     return Again(lambda: chain(texts, words)) if words else texts
 
 
-def check_private_texts(folder: Path, texts: Iterable[str], own_words: Iterable[str] = ()) -> str:
+def check_private_texts(
+    folder: Path, texts: Iterable[str], own_words: Iterable[str] = (), learned_vocabulary: bool = True
+) -> str:
     """Check that the files of a folder quote none of the texts of the data.
 
     A quotation is a whole text of at least five words, or eight consecutive words of a longer one; case, punctuation
-    and numbers of spaces do not count. The vocabulary may not have a number of at least three digits that is in fewer
-    than ten texts.
+    and numbers of spaces do not count. A vocabulary that was learned from the texts may not have a number of at least
+    three digits that is in fewer than ten of them.
 
     Args:
         folder: the folder.
         texts: the texts of the data, which are read once.
         own_words: texts that may be quoted.
+        learned_vocabulary: whether the vocabulary was learned from the texts; numbers of another say nothing of them.
 
     Returns:
         Description of what was compared.
@@ -131,7 +134,7 @@ def check_private_texts(folder: Path, texts: Iterable[str], own_words: Iterable[
         for gram in _grams(text, range(_SHORTEST, _LONGEST + 1)):
             if gram not in allowed:
                 places.setdefault(gram, name)
-    rare = Counter(dict.fromkeys(_vocabulary_numbers(folder), 0))
+    rare = Counter(dict.fromkeys(_vocabulary_numbers(folder) if learned_vocabulary else (), 0))
     number = 0
     for number, text in enumerate(texts, 1):
         words = _WORD.findall(text.casefold())

@@ -222,7 +222,8 @@ def _check_texts(copy: Path, places: Sequence[str] | None) -> list[Check]:
         return [Check(QUOTES_NOTHING, False, str(error))]
     if isinstance(texts, str):
         return [Check(QUOTES_NOTHING, None, texts)]
-    return [_checked(QUOTES_NOTHING, lambda: check_private_texts(copy, *texts))]
+    learned = results["configuration"].get("model", {}).get("name") is None
+    return [_checked(QUOTES_NOTHING, lambda: check_private_texts(copy, *texts, learned_vocabulary=learned))]
 
 
 def _checked(name: str, check: Callable[[], str]) -> Check:
