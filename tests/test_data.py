@@ -197,12 +197,17 @@ def test_each_row_of_a_stream_continues_the_row_before(processes: int, batch_siz
             assert len(text) == part // 10 * 10
 
 
-def test_streams_for_evaluation_keep_the_short_last_window() -> None:
-    streams = Streams(IDS, window=10, num_streams=4, keep_tail=True)
-    batches = list(DataLoader(streams, 4, sampler=streams.sampler(0), collate_fn=streams.collate))
-    text = torch.cat([batch["shift_labels"] for batch in batches], 1)
-    assert text.shape == (4, 249)
-    assert batches[-1]["input_ids"].shape == (4, 9)
+@pytest.mark.parametrize("num_streams", [1, 4, 7])
+def test_streams_for_evaluation_predict_every_token_once(num_streams: int) -> None:
+    """Up to a token for each stream was left out, although the size of the whole text divides the loss."""
+    streams = Streams(IDS, window=10, num_streams=num_streams, keep_tail=True)
+    batches = list(DataLoader(streams, num_streams, sampler=streams.sampler(0), collate_fn=streams.collate))
+    targets = torch.cat([batch["shift_labels"] for batch in batches], 1)
+    assert targets[targets != -100].tolist() == IDS[1:].tolist()
+    inputs = torch.cat([batch["input_ids"] for batch in batches], 1)
+    assert inputs[targets != -100].tolist() == IDS[:-1].tolist()
+    assert len(IDS) == 1000
+    assert batches[-1]["input_ids"].shape == (num_streams, {1: 9, 4: 10, 7: 3}[num_streams])
 
 
 # Bad input

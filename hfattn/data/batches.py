@@ -75,8 +75,10 @@ def check_window(ids: np.ndarray, window: int, stride: int, unit: str) -> None:
 
 
 def _batch(ids: np.ndarray, starts: np.ndarray, window: int) -> Batch:
-    windows = torch.from_numpy(ids[starts[:, None] + np.arange(window + 1)].astype(np.int64))  # (B, T + 1)
+    positions = starts[:, None] + np.arange(window + 1)  # (B, T + 1)
+    windows = torch.from_numpy(ids[np.minimum(positions, len(ids) - 1)].astype(np.int64))
     labels = windows[:, 1:].clone()
+    labels[torch.from_numpy(positions[:, 1:] >= len(ids))] = IGNORED
     return {"input_ids": windows[:, :-1].clone(), "labels": labels, "shift_labels": labels}
 
 
@@ -139,7 +141,9 @@ class Streams(_Batches):
         ids: (n,) ids of the text.
         window: the length T.
         num_streams: number of rows of a batch, over all processes.
-        keep_tail: whether to keep the last, shorter window of each part (for evaluation).
+        keep_tail: whether to predict every token of the text except the first once (for evaluation): the last window
+            of each part may be shorter, and the targets after the end of the text are -100. Otherwise what does not
+            fill a window of each part is left out.
 
     Raises:
         UserError: the parts are shorter than one window.
@@ -147,7 +151,7 @@ class Streams(_Batches):
 
     def __init__(self, ids: np.ndarray, window: int, num_streams: int, keep_tail: bool = False) -> None:
         self.ids, self.window, self.num_streams = ids, window, num_streams
-        self.length = (len(ids) - 1) // num_streams
+        self.length = -(-(len(ids) - 1) // num_streams) if keep_tail else (len(ids) - 1) // num_streams
         self.num_steps = -(-self.length // window) if keep_tail else self.length // window
         if self.length < window:
             raise UserError(
