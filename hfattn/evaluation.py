@@ -178,6 +178,8 @@ def score_text(
     if window is not None and positions is not None and window > positions:
         raise UserError(f"A window of {window} tokens is more than the model's {positions} positions; give fewer.")
     packed = pack([text], tokenizer, reads_backward(model.config))
+    if not packed.size.words:
+        raise UserError("The text has no words that are predicted; give a longer text.")
     window = min(positions, len(packed) - 1) if window is None and positions is not None else window
     scores = score_ids(model, packed.ids, window, stride, unit="token")
     return scores | text_scores(scores["nats_per_token"] * scores["tokens"], **asdict(packed.size))

@@ -201,6 +201,8 @@ def test_a_character_model_scores_the_same_as_a_model_of_any_tokens() -> None:
     as_characters = score_ids(model, packed.ids, 8)
     with pytest.raises(UserError, match="The text has fewer than two characters, and each is predicted"):
         score_ids(model, packed.ids[:1])
+    with pytest.raises(UserError, match="The text has no words that are predicted; give a longer text"):
+        score_text(model, tokenizer, "   ", 1)
     as_text = score_text(model, tokenizer, text, 8)
     assert as_text["bits_per_character"] == pytest.approx(as_characters["bits_per_character"], rel=1e-9)
     assert as_text["characters"] == as_characters["characters"] == len(text) - 1

@@ -177,6 +177,12 @@ def test_only_the_assistant_is_learned_with_and_without_marks_in_the_template(
     assert ids[: len(asked)] == asked
     as_prompt = Demonstrations("x", [Demonstration(chat[:4], chat[4:])])
     assert learned_of(tokenizer, EncodedDemonstrations(as_prompt, tokenizer, 99)) == ["Happy!<|im_end|>\n"]
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}"
+    begun = Demonstrations("x", [Demonstration([], [{"role": "assistant", "content": "Happy dogs"}])])
+    first = tokenizer.decode(EncodedDemonstrations(begun, tokenizer, 99).rows[0]["input_ids"][:1])
+    size = EncodedDemonstrations(begun, tokenizer, 99).size
+    assert first
+    assert size.characters == len("Happy dogs") - len(first)  # nothing predicts the first token
     # As templates do that leave out what was thought before earlier answers.
     tokenizer.chat_template = UNMARKED.replace("message['content']", "(message['content'] if loop.last else '…')", 1)
     with pytest.raises(UserError, match=r"Line 1: the chat template renders the first \d messages in another way when"):
@@ -496,6 +502,14 @@ BAD: list[BadInput] = [
     (
         lambda f: [*rows_file({"prompt": "a", "completion": "b"})(f), "--data.validation", chats_file(f)],
         "The tokenizer has no chat template",
+    ),
+    (
+        lambda f: [
+            *("--data.dataset", written(f / "r.jsonl", [{"prompt": f"a{i}", "completion": "b"} for i in range(9)])),
+            *("--data.validation", written(f / "v.jsonl", [{"prompt": "@" * 7, "completion": "\n\n\n\nword"}])),
+            *("--data.max_length", "9"),
+        ],
+        "All that would be learned of validation is white space and special tokens; write other completions or answers",
     ),
     (
         lambda f: ["--data.validation", written(f / "v.jsonl", [{"text": "a"}])],

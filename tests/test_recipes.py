@@ -150,6 +150,22 @@ def test_the_card_of_a_text_with_an_awkward_name_and_a_model_of_defaults(tmp_pat
     assert results["model"]["hidden_size"] == 128
 
 
+def test_characters_that_the_vocabulary_lacks_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are one symbol, which is easier to predict than the characters, so the card and the summary say so."""
+    text = tiny_text(tmp_path)
+    words = text.read_text()
+    text.write_text(words + words[: len(words) // 10].replace("e", "é"), encoding="utf-8-sig")
+    data = {"dataset": str(text), "max_length": 16, "split": [0.8, 0.1, 0.1]}
+    config = {"data": data, "tokenizer": {"unknown": True}, "training": steps(2)}
+    results = train_here(RECIPE, write_config(tmp_path, config))
+    number = text.read_text(encoding="utf-8-sig").count("é")
+    assert results["data"]["unknown_characters"] == {"validation": 0, "test": number}
+    assert results["data"]["characters"] == len(text.read_text(encoding="utf-8-sig"))  # without the mark of the file
+    said = f"Of the characters of test, {number:,} are not in the vocabulary."
+    assert said in (tmp_path / "run" / "README.md").read_text()
+    assert f"{number:,} characters of test are [UNK]" in capsys.readouterr().out
+
+
 def test_the_command_validates_a_configuration_with_overrides() -> None:
     validate = ["recipes", "validate", str(RECIPE / "strong.yaml")]
     assert CliRunner().invoke(app, [*validate, "--model.cell", "gru"]).exit_code == 0

@@ -148,8 +148,9 @@ class EncodedDemonstrations(_Batches):
 
     @property
     def size(self) -> TextSize:
-        """Length of the learned text, as the tokenizer writes it, without special tokens."""
-        learned = [[token for token in row["labels"] if token != IGNORED] for row in self.rows]
+        """Length of the learned text, as the tokenizer writes it, without special tokens and the first token of a row,
+        which nothing predicts."""
+        learned = [[token for token in row["labels"][1:] if token != IGNORED] for row in self.rows]
         texts = self.tokenizer.batch_decode(learned, skip_special_tokens=True)
         return TextSize(
             characters=sum(map(len, texts)),

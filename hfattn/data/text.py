@@ -119,6 +119,8 @@ def _embedded_pieces() -> Iterator[str]:
 def _file_pieces(path: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     with path.open("rb") as file:
+        if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:  # it marks the encoding and is not part of the text
+            file.seek(0)
         while data := file.read(PIECE_BYTES):
             try:
                 yield decoder.decode(data)

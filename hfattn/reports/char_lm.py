@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..data import Text
+from ..data import EncodedText, Text, split_positions
+from ..data.text import PARTS
 from ..generation import sample_text
 from ..hub import texts_to_publish
 from ..models.strict_config import own_fields
@@ -14,13 +15,18 @@ from .base import TrainedRun, leave_behind
 
 
 def report(
-    run: TrainedRun, text: Text, metrics: Mapping[str, Mapping[str, Any]], entropies: Mapping[str, float]
+    run: TrainedRun,
+    text: Text,
+    encoded: EncodedText,
+    metrics: Mapping[str, Mapping[str, Any]],
+    entropies: Mapping[str, float],
 ) -> None:
     """Save the model and write all other output files of the run.
 
     Args:
         run: the finished run.
         text: the whole text, of which the model was trained on a part.
+        encoded: its ids.
         metrics: scores of each part but the training part.
         entropies: the text's "unigram entropy" and "bigram entropy", in nats per character.
     """
@@ -34,6 +40,8 @@ def report(
         do_sample=True, temperature=0.8, max_new_tokens=200, suppress_tokens=[tokenizer.pad_token_id]
     )
     run.save()
+    places = dict(zip(PARTS, split_positions(len(encoded), config["data"]["split"]), strict=False))
+    unknown = {part: int((encoded.ids[places[part]] == tokenizer.unk_token_id).sum()) for part in metrics}
     windows = trainer.state.global_step * trainer.get_total_train_batch_size(trainer.args)
     sections: dict[str, Any] = {
         "data": {
@@ -43,6 +51,7 @@ def report(
             "vocabulary": len(tokenizer) - len(tokenizer.all_special_ids),
             "split": config["data"]["split"],
             "stateful": config["data"]["stateful"],
+            "unknown_characters": unknown,
             **{f"{name.replace(' ', '_')}_nats": value for name, value in entropies.items()},
         },
         "model": {
@@ -76,6 +85,9 @@ def summary(folder: Path, results: Mapping[str, Any]) -> str:
             f"{'this model, ' + part:24}{score['nats_per_character']:10.4f}{score['bits_per_character']:10.4f}"
             f"{score['accuracy']:10.4f}{score['perplexity']:12.3f}{score['characters']:12d}"
         )
+    for part, number in results["data"]["unknown_characters"].items():
+        if number:
+            lines.append(f"{number:,} characters of {part} are [UNK], which counts as right where it is predicted.")
     for temperature, sample in results["samples"]["by_temperature"].items():
         lines += ["", f"--- temperature {temperature}", sample]
     lines += ["", f"Model, results and curve: {folder}", f"Generate text: hfattn generate {folder} --prompt ..."]

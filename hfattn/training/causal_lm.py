@@ -301,8 +301,8 @@ def encode_parts(
         backward: whether the model predicts the previous token.
 
     Raises:
-        UserError: a stride is given and the data have no windows, a part cannot be encoded, or the examples have no
-            place for a state or for reading backward.
+        UserError: a stride is given and the data have no windows, a part cannot be encoded, the examples have no place
+            for a state or for reading backward, or nothing of those of a part that is learned has words.
     """
     texts = {part: examples for part, examples in parts.items() if isinstance(examples, Documents)}
     if texts:
@@ -326,5 +326,11 @@ def encode_parts(
         raise UserError(f"{name} is for running text, and the data are prompts and completions or messages; remove it.")
     shown = {part: examples for part, examples in parts.items() if isinstance(examples, Demonstrations)}
     encoded = {part: EncodedDemonstrations(examples, tokenizer, data.max_length) for part, examples in shown.items()}
+    for part, each in encoded.items():
+        if part != "train" and not each.size.words:
+            raise UserError(
+                f"All that would be learned of {part} is white space and special tokens; write other completions or "
+                "answers, or raise data.max_length."
+            )
     train_set = encoded["train"].packed() if data.packing else encoded["train"]
     return train_set, {part: EvaluatedTexts(shown[part], each, each) for part, each in encoded.items()}

@@ -182,7 +182,7 @@ def main(command: RecipeCommand) -> None:
 
     if trainer.is_world_process_zero():
         with finishing(command.run):
-            report(TrainedRun(command, config, trainer, model, tokenizer), text, metrics, entropies)
+            report(TrainedRun(command, config, trainer, model, tokenizer), text, encoded, metrics, entropies)
     trainer.finish()
 
 
