@@ -101,7 +101,7 @@ def toys(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> It
         yield Client(address, verbose=False)
 
 
-def translate(user: Client, text: str = SENTENCE, task: str = "phrases", **search: Any) -> tuple[str, ...]:
+def translate(user: Client, text: str | None = SENTENCE, task: str = "phrases", **search: Any) -> tuple[str, ...]:
     """What the page shows for each family."""
     return user.predict(text=text, task=task, **{**SEARCH, **search}, api_name="/translate")
 
@@ -249,10 +249,17 @@ def test_text_is_shown_as_text(user: Client) -> None:
         ("  \n", {}, "The text is empty; type a text to translate.", "El texto está vacío"),
         ("a" * 201, {}, "The text has 201 characters; at most 200 are allowed.", "El texto tiene 201 caracteres"),
         (SENTENCE, {"seed": None}, "The seed is missing; type a whole number.", "Falta la semilla"),
+        (
+            SENTENCE,
+            {"seed": 2**70},
+            f"Value {2**70} is greater than maximum value {2**32 - 1}.",
+            "greater than maximum",
+        ),
+        (None, {}, "The text is empty; type a text to translate.", "El texto está vacío"),
     ],
 )
 def test_bad_input_is_answered_with_a_sentence(
-    url: str, user: Client, text: str, search: dict[str, Any], sentence: str, spanish: str
+    url: str, user: Client, text: str | None, search: dict[str, Any], sentence: str, spanish: str
 ) -> None:
     with pytest.raises(AppError) as caught:
         translate(user, text, **search)

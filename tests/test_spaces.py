@@ -215,6 +215,7 @@ def test_the_unit_that_follows_something_is_the_one_that_correlates_most(user: C
         ("The \u200b", {}, r"The character '\u200b' is not in the vocabulary of the model; remove it from the prompt."),
         ("x" * 1001, {}, "The prompt has 1001 characters; at most 1000 are allowed."),
         ("The", {"seed": None}, "A number is missing; fill in all number fields."),
+        ("The", {"seed": 2**70}, f"Value {2**70} is greater than maximum value {2**32 - 1}."),
         ("The", {"length": 100_000}, "Value 100000 is greater than maximum value 1000."),
         ("The", {"temperature": -1}, "Value -1 is less than minimum value 0."),
     ],

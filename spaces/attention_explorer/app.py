@@ -287,8 +287,8 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
     """
     tasks = [task for task in EXAMPLES if any(f"{family}_{task}" in explorers for family in FAMILIES)]
 
-    def check(text: str, task: str, seed: float | None, request: gr.Request) -> int:
-        if not text.strip():
+    def check(text: str | None, task: str, seed: float | None, request: gr.Request) -> tuple[str, int]:
+        if text is None or not text.strip():
             TEXTS.refuse(request, "empty")
         if len(text) > MAX_TEXT:
             TEXTS.refuse(request, "long", length=len(text), limit=MAX_TEXT)
@@ -296,17 +296,17 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
             TEXTS.refuse(request, "no_date")
         if seed is None or not math.isfinite(seed):
             TEXTS.refuse(request, "no_seed")
-        return int(seed)
+        return " ".join(text.split()), int(seed)
 
     def translate(
-        text: str, task: str, way: str, beams: float, temperature: float, seed: float | None, request: gr.Request
+        text: str | None, task: str, way: str, beams: float, temperature: float, seed: float | None, request: gr.Request
     ) -> Iterator[tuple[str, ...]]:
         """Yield the output of each family as soon as it is ready."""
-        drawn = check(text, task, seed, request)
+        given, drawn = check(text, task, seed, request)
         shown = dict.fromkeys(FAMILIES, "")
         for family in FAMILIES:
             if explorer := explorers.get(f"{family}_{task}"):
-                found = result(explorer, " ".join(text.split()), way, int(beams), temperature, drawn, request)
+                found = result(explorer, given, way, int(beams), temperature, drawn, request)
                 shown[family] = f'<div class="result">{found}</div>'
                 yield tuple(shown.values())
 
@@ -352,7 +352,7 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
                 temperature = gr.Slider(
                     0.1, 2, 1, step=0.1, label=TEXTS("temperature"), info=TEXTS("temperature_info"), visible=False
                 )
-                seed = gr.Number(0, precision=0, minimum=0, label=TEXTS("seed"), visible=False)
+                seed = gr.Number(0, precision=0, minimum=0, maximum=2**32 - 1, label=TEXTS("seed"), visible=False)
         columns, results, titles = [], [], []
         names = {"bahdanau": "Bahdanau", "luong": "Luong", "vaswani": "Vaswani", "none": "Sutskever", "other": "RNN"}
         shown = {family: explorers.get(f"{family}_{tasks[0]}") for family in FAMILIES}

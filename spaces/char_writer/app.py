@@ -410,8 +410,9 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
                 )
                 top_p = gr.Slider(0.05, 1, 1, step=0.05, label=TEXTS("top_p"), info=TEXTS("top_p_info"))
                 seed = gr.Number(
-                    0, precision=0, minimum=0, label=TEXTS("seed"), info=TEXTS("seed_info"), elem_id="seed"
-                )
+                    0, precision=0, minimum=0, maximum=2**32 - 1, label=TEXTS("seed"), info=TEXTS("seed_info"),
+                    elem_id="seed",
+                )  # fmt: skip
                 keep = gr.Checkbox(label=TEXTS("keep"))
         examples = [example for example in EXAMPLES if not uncovered_characters(tokenizer, example[0])]
         if examples:

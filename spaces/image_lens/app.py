@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageOps
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
 from hfattn.data import open_image, read_digits
-from hfattn.data.images import MOST_PIXELS, as_base64
+from hfattn.data.images import FORMATS, MOST_PIXELS, as_base64
 from hfattn.data.scenes import Scenes, digit_things
 from hfattn.errors import UserError, one_sentence
 from hfattn.explaining import ImageReading, read_captions, read_image, render_image_html
@@ -299,8 +299,8 @@ def uploaded(path: str | None, request: gr.Request) -> Image.Image:
         TEXTS.refuse(request, "no_image")
     try:
         return received(path)
-    except UserError as error:
-        raise gr.Error(str(error), print_exception=False) from error
+    except UserError:
+        TEXTS.refuse(request, "bad_image", formats=", ".join(FORMATS), most=MOST_PIXELS // 1_000_000)
 
 
 def caption_tab(page: gr.Blocks, captioner: Captioner) -> None:
