@@ -385,6 +385,8 @@ def test_wrong_inputs_are_refused_in_one_sentence() -> None:
         model(**source, decoder_input_ids=target[:, :0])
     with pytest.raises(ValueError, match="past_key_values is a DynamicCache, and a recurrent model has no keys"):
         model(**source, decoder_input_ids=target, past_key_values=DynamicCache())
+    with pytest.raises(ValueError, match="past_key_values is a DynamicCache, and a recurrent model has no keys"):
+        model.generate(**source, past_key_values=DynamicCache())
     cache = model(**texts([4, 3]), decoder_input_ids=target, use_cache=True).past_key_values
     with pytest.raises(
         ValueError, match=r"source of shape \(2, 4\), and .* of shape \(2, 5\); pass both for the same source"

@@ -38,6 +38,7 @@ from hfattn import (
     VaswaniModel,
 )
 from hfattn.attention import DISTRIBUTIONS, SCORES
+from hfattn.files import read_json
 from hfattn.models import attention, modeling_vaswani
 from hfattn.models.attention import Attention
 from hfattn.models.modeling_vaswani import VaswaniAttention, sinusoidal_positions
@@ -940,6 +941,21 @@ def test_both_stacks_may_share_their_positions(tmp_path: Path, shared_embeddings
         assert not info["missing_keys"]
         assert loaded.get_encoder().embed_positions.weight is loaded.get_decoder().embed_positions.weight
         assert torch.equal(loaded.get_encoder().embed_positions.weight, table)
+
+
+@pytest.mark.parametrize("kind", [VaswaniForSequenceClassification, VaswaniForMaskedLM])
+def test_models_of_the_encoder_start_from_a_translator(tmp_path: Path, kind: Any) -> None:
+    """Without the pipeline of the translator."""
+    translator = make(share_embeddings=False)
+    translator.save_pretrained(tmp_path / "translator")
+    loaded, info = kind.from_pretrained(tmp_path / "translator", dtype=torch.float64, output_loading_info=True)
+    assert info["missing_keys"] <= {"classifier.weight", "classifier.bias"}
+    text = ids(2, 7)
+    expected = translator.get_encoder()(text).last_hidden_state
+    torch.testing.assert_close(loaded.eval().model(text).last_hidden_state, expected)
+    loaded.save_pretrained(tmp_path / "own")
+    assert "custom_pipelines" in read_json(tmp_path / "translator" / "config.json")
+    assert "custom_pipelines" not in read_json(tmp_path / "own" / "config.json")
 
 
 def test_other_embeddings_may_be_set() -> None:

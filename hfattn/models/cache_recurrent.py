@@ -129,8 +129,7 @@ def check_recurrent(cache: Any) -> None:
     """
     if not isinstance(cache, RecurrentCache):
         raise ValueError(
-            f"past_key_values is a {type(cache).__name__}, and a recurrent model has no keys and values; pass the "
-            "RecurrentCache that it returned."
+            f"past_key_values is a {type(cache).__name__}, and a recurrent model has no keys; pass a RecurrentCache."
         )
 
 
@@ -165,6 +164,7 @@ class RecurrentGenerationMixin(GenerationMixin):
             if generation_config.use_cache is not False:
                 model_kwargs["past_key_values"] = self.empty_cache()
             return
+        check_recurrent(cache)
         state = cache.get_state(0)
         rows = max(generation_config.num_beams, generation_config.num_return_sequences)
         if rows > 1 and state is not None and state[0].shape[0] == batch_size:

@@ -1117,9 +1117,9 @@ def _alone(config: VaswaniConfig, is_decoder: bool) -> VaswaniConfig:
     """Return a copy of the configuration for one of the stacks, with its vocabulary."""
     config = copy.deepcopy(config)
     config.is_encoder_decoder, config.is_decoder = False, is_decoder
-    if config.source_vocab_size is not None and not is_decoder:
-        config.vocab_size = config.source_vocab_size
-    config.source_vocab_size = None
+    source_size, config.source_vocab_size = config.source_vocab_size, None
+    config.vocab_size = config.vocab_size if is_decoder else source_size or config.vocab_size
+    config.__dict__.pop("custom_pipelines", None)  # those of a translator
     return config
 
 
