@@ -1116,10 +1116,10 @@ class VaswaniModel(VaswaniPreTrainedModel):
 def _alone(config: VaswaniConfig, is_decoder: bool) -> VaswaniConfig:
     """Return a copy of the configuration for one of the stacks, with its vocabulary."""
     config = copy.deepcopy(config)
-    config.is_encoder_decoder, config.is_decoder = False, is_decoder
-    source_size, config.source_vocab_size = config.source_vocab_size, None
-    config.vocab_size = config.vocab_size if is_decoder else source_size or config.vocab_size
-    config.__dict__.pop("custom_pipelines", None)  # those of a translator
+    config.vocab_size = config.vocab_size if is_decoder else config.source_vocab_size or config.vocab_size
+    config.is_encoder_decoder, config.is_decoder, config.source_vocab_size = False, is_decoder, None
+    if hasattr(config, "custom_pipelines"):  # those of a translator
+        del config.custom_pipelines
     return config
 
 
