@@ -35,6 +35,24 @@ def test_the_card_is_the_pinned_one(folder: Path) -> None:
     assert str(rendered(folder)) == (folder / "README.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "sentence"),
+    [
+        ("char_lm", ("unknown_characters",), "Of the characters of test, 7 are not in the vocabulary."),
+        ("causal_lm", ("parts", "test", "unknown_tokens"), "Of the tokens of test, 7 are the unknown token,"),
+    ],
+)
+def test_the_card_says_what_the_vocabulary_lacks(name: str, path: tuple[str, ...], sentence: str) -> None:
+    folder = Path(__file__).parent / "cards" / name
+    results = json.loads((folder / "results.json").read_text())
+    data = results["data"]
+    for each in path[:-1]:
+        data = data[each]
+    data[path[-1]] = {"test": 7} if name == "char_lm" else 7
+    printed = card_code((folder / "README.md").read_text())[1]
+    assert sentence in str(render_card(folder, results, lambda code: printed or ""))
+
+
 def test_results_of_an_earlier_version_are_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"configuration": {"data": {"source": "dates"}}}))
     with pytest.raises(UserError, match=r"an earlier version of hfattn, .*; the model still loads, but train it again"):
