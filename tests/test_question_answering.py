@@ -85,6 +85,8 @@ BAD_FILES: list[tuple[str, Any, str]] = [
     ("questions.jsonl", "", "questions.jsonl is empty; write questions with their contexts and answers"),
     ("squad.json", squad({"id": "a", "question": "Where?", "answers": [{"text": "York", "answer_start": 3}]}),
      r"Question 1 of squad.json \(id 'a'\) has the answer 'York' at character 3 .* write answer_start 0"),
+    ("squad.json", squad({"id": "a", "question": "Where?", "answers": {"text": ["York", "in"], "answer_start": [0]}}),
+     r"Question 'a' of squad.json has the answers .* one number for each text"),
     ("squad.json", {"data": [{"paragraphs": [{"qas": []}]}, {}]}, "not in the format of SQuAD .* 'paragraphs'"),
     ("squad.json", squad({"id": "a", "question": None, "answers": []}), "has None as its question; write a text"),
     ("squad.json", [1], "squad.json is not in the format of SQuAD"),
@@ -224,6 +226,14 @@ def test_a_question_that_leaves_no_room_is_refused() -> None:
     with pytest.raises(UserError, match=message):
         EncodedQuestions(asked, made, 12, overlap=3)
     assert len(EncodedQuestions(asked, made, 12, overlap=2)) == 4
+
+
+@pytest.mark.parametrize("answers", [(), (Answer("\u200b", 0),)])
+def test_a_context_without_tokens_is_refused(answers: tuple[Answer, ...]) -> None:
+    made = wordpiece_tokenizer(["what is it a b c"], types=False)
+    asked = Questions("some", [Question("x", "what", "a b"), Question("y", "what", "\u200b\u200b", answers)])
+    with pytest.raises(UserError, match=r"Question 2 of some \(id 'y'\) has a context without tokens, .* fill it in"):
+        EncodedQuestions(asked, made, 12, overlap=3)
 
 
 # The recipe

@@ -138,7 +138,8 @@ def _squad_questions(path: Path) -> Iterator[Question]:
             for paragraph in article["paragraphs"]:
                 for each in paragraph["qas"]:
                     # SQuAD 2.0 lists plausible answers to unanswerable questions, which are not correct.
-                    answers = () if each.get("is_impossible", False) else _answers(each["answers"])
+                    place = f"Question {each['id']!r} of {path.name}"
+                    answers = () if each.get("is_impossible", False) else _answers(each["answers"], place)
                     fields = {"title": article.get("title", "")}
                     yield Question(str(each["id"]), each["question"], paragraph["context"], answers, None, fields)
     except UnicodeDecodeError:
@@ -155,28 +156,27 @@ def _squad_questions(path: Path) -> Iterator[Question]:
 def _questions_in_rows(rows: Rows) -> Iterator[Question]:
     for row in rows:
         question, context = rows.text(row, "question"), rows.text(row, "context")
-        written = rows.value(row, "answers")
-        try:
-            answers = _answers(written)
-        except (KeyError, TypeError, ValueError):
-            raise UserError(
-                f'{rows.place(row)} has the answers {written!r}; write {{"text": [...], "answer_start": [...]}}, one '
-                "number for each text, or empty lists for no answer."
-            ) from None
+        answers = _answers(rows.value(row, "answers"), rows.place(row))
         known = ("id", "question", "context", "answers")
         fields = {name: value for name, value in row.values.items() if name not in known}
         yield Question(str(row.values.get("id", row.number)), question, context, answers, row.number, fields)
 
 
-def _answers(written: Any) -> tuple[Answer, ...]:
-    if isinstance(written, Mapping):
-        written = [
-            {"text": text, "answer_start": start}
-            for text, start in zip(written["text"], written["answer_start"], strict=True)
-        ]
-    answers = tuple(Answer(each["text"], each["answer_start"]) for each in written)
-    if not all(isinstance(answer.text, str) and type(answer.start) is int for answer in answers):
-        raise TypeError("an answer is not a text with a number")
+def _answers(written: Any, place: str) -> tuple[Answer, ...]:
+    try:
+        pairs = (
+            zip(written["text"], written["answer_start"], strict=True)
+            if isinstance(written, Mapping)
+            else ((each["text"], each["answer_start"]) for each in written)
+        )
+        answers = tuple(Answer(text, start) for text, start in pairs)
+        if not all(isinstance(answer.text, str) and type(answer.start) is int for answer in answers):
+            raise TypeError("an answer is not a text with a number")
+    except (KeyError, TypeError, ValueError):
+        raise UserError(
+            f'{place} has the answers {written!r}; write {{"text": [...], "answer_start": [...]}}, one number for each '
+            "text, or empty lists for no answer."
+        ) from None
     return tuple(dict.fromkeys(answers))
 
 
@@ -223,7 +223,8 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
         lost: number of questions whose answer is not completely in any window.
 
     Raises:
-        UserError: the tokenizer does not return offsets, or ``max_length`` leaves no room for a context.
+        UserError: the tokenizer does not return offsets, ``max_length`` leaves no room for a context, or a context has
+            no tokens.
     """
 
     def __init__(
@@ -268,6 +269,11 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
         for row, question in enumerate(encoded.overflow_to_sample_mapping):
             ids = encoded.input_ids[row]
             inside = np.array([part == 1 for part in encoded.sequence_ids(row)])
+            if not inside.any():
+                raise UserError(
+                    f"{questions.place(question)} has a context without tokens, such as one of invisible characters; "
+                    "fill it in, or remove the question."
+                )
             offsets = np.where(inside[:, None], np.array(encoded.offset_mapping[row]), -1)
             null = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
             answers = questions.items[question].answers
