@@ -3,7 +3,7 @@
 import hashlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
@@ -96,6 +96,25 @@ class Examples(Generic[Item]):
     def select(self, indices: Sequence[int] | np.ndarray) -> Self:
         """Return the examples at some indices."""
         return replace(self, items=selected(self.items, indices))
+
+    def without(self, held: Container[Hashable], key: Callable[[Item], Hashable], unit: str) -> Self:
+        """Return the training examples that have nothing in common with the other parts, for ``duplicates: drop``.
+
+        Args:
+            held: the keys of the examples of the other parts.
+            key: function from an example to its key.
+            unit: plural name of the keys, such as "texts", used in messages.
+
+        Raises:
+            UserError: no example is left.
+        """
+        items = [item for item in self if key(item) not in held]
+        if not items:
+            raise UserError(
+                f"All training {unit} of {self.name} are also in another part, and data.duplicates: drop leaves none "
+                "of them; give other data, or write keep."
+            )
+        return replace(self, items=items)
 
     def sample(self, number: int, seed: int) -> Self:
         """Return a random sample of the examples in their order, or all of them if there are fewer."""

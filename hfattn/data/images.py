@@ -5,7 +5,7 @@ import hashlib
 import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -335,6 +335,10 @@ def unlabeled_images(images: Sequence[Encoded]) -> LabeledImages:
 
 
 def without_duplicates(train: LabeledImages, others: Sequence[LabeledImages]) -> LabeledImages:
-    """Return the training images that are in no other part."""
+    """Return the training images that are in no other part.
+
+    Raises:
+        UserError: none is.
+    """
     held = {digest(item.image) for part in others for item in part}
-    return replace(train, items=[item for item in train if digest(item.image) not in held])
+    return train.without(held, lambda item: digest(item.image), "images")

@@ -369,8 +369,7 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
         parts = super().read_parts(seed, given)
         if self.duplicates == "drop":
             held = {parts[part].texts(item) for part in parts if part != "train" for item in parts[part]}
-            train = parts["train"]
-            parts["train"] = replace(train, items=[item for item in train if train.texts(item) not in held])
+            parts["train"] = parts["train"].without(held, parts["train"].texts, "texts")
         return parts
 
     def split_whole(self, whole: LabeledTexts, seed: int) -> dict[str, LabeledTexts]:

@@ -1,7 +1,7 @@
 """Data of causal language models: running text, prompts with their completions, and conversations."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from huggingface_hub.dataclasses import strict
@@ -166,7 +166,7 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
         train = parts["train"]
         if self.duplicates == "drop" and isinstance(train, Demonstrations):
             held = {self.key(item) for part in parts if part != "train" for item in parts[part]}
-            parts["train"] = replace(train, items=[item for item in train if self.key(item) not in held])
+            parts["train"] = train.without(held, self.key, "prompts")
         return parts
 
 
