@@ -598,6 +598,7 @@ BAD: list[BadInput] = [
         lambda f: ["--sample.sentences", f"['{'cat ' * 40}[MASK]']"],
         "longer than data.max_length; write a sho",
     ),
+    ("--sample.top_k 99999", r"sample.top_k is 99999, and the model has \d+ tokens; write at most that"),
     ("--data.split '[0.5, 0.6]'", "write shares .*, or documents such as"),
 ]
 

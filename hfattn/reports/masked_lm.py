@@ -88,7 +88,7 @@ def fill_in(
     """Return the ``top_k`` most probable tokens for the blank of each sentence, with their probabilities.
 
     Raises:
-        UserError: a sentence is longer than ``max_length`` tokens.
+        UserError: a sentence is longer than ``max_length`` tokens, or ``top_k`` is larger than the vocabulary.
     """
     filled = []
     with evaluation_mode(model):
@@ -98,6 +98,10 @@ def fill_in(
                 raise UserError(f"sample.sentences has {sentence!r}, longer than data.max_length; write a shorter one.")
             logits = model(**inputs)[0]  # (1, T, V); the field's name differs between classes
             probabilities = logits[inputs.input_ids == tokenizer.mask_token_id][0].float().softmax(-1)
+            if top_k > len(probabilities):
+                raise UserError(
+                    f"sample.top_k is {top_k}, and the model has {len(probabilities)} tokens; write at most that."
+                )
             top = probabilities.topk(top_k)
             filled.append(
                 [
