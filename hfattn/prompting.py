@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from .fields import at_least, one_of
 from .loading import load_language_model, max_positions
 from .metrics import Accuracy, ConfusionMatrix
 from .models.cache_recurrent import RecurrentCacheLayer
+from .tokenizers import uncovered_characters
 from .training.results import run_facts
 
 CONTENT_FREE = ("N/A", "", "[MASK]")  # Zhao et al. 2021, section 4
@@ -410,6 +412,20 @@ def answer_log_likelihoods(
     return scores
 
 
+def _check_characters(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> None:
+    """Check that a model knows the characters of all texts that it reads, those of ``CONTENT_FREE`` included.
+
+    Raises:
+        UserError: one is not in its vocabulary.
+    """
+    if missing := uncovered_characters(tokenizer, set(chain.from_iterable(texts))):
+        text = next(text for text in texts if missing[0] in text)
+        raise UserError(
+            f"The model does not know {missing[0]!r}, which is in {text!r}; change the data, the template or the "
+            "answers, or train the model with tokenizer.unknown: true."
+        )
+
+
 def answer_scores(log_likelihoods: np.ndarray, answers: Sequence[str], content_free: np.ndarray) -> dict[str, Any]:
     """Return the scores (N, C) by which the answer is chosen, for each kind in ``SCORES``.
 
@@ -438,8 +454,8 @@ def prompt_model(config: PromptConfig, path: Path) -> dict[str, Any]:
         path: its file, for the record.
 
     Raises:
-        UserError: data or model cannot be read, the data lacks the part, the answers do not fit the labels, or
-            ``Prompts.render``, ``draw_solved`` or ``answer_log_likelihoods`` raises it.
+        UserError: data or model cannot be read, the data lacks the part, the answers do not fit the labels, the model
+            does not know a character, or ``Prompts.render``, ``draw_solved`` or ``answer_log_likelihoods`` raises it.
     """
     parts = config.data.read_parts(config.seed)
     if config.part not in parts:
@@ -459,6 +475,8 @@ def prompt_model(config: PromptConfig, path: Path) -> dict[str, Any]:
     content_free = prompts.render_content_free(evaluated.items[0])
     model, tokenizer = load_language_model(config.model)
     model.float()  # half precision is several times slower on a CPU
+    joints = [" ", config.rationale.stop] if config.rationale.max_new_tokens else [" "]
+    _check_characters(tokenizer, [*texts, *content_free, *answers, *joints])
     options: dict[str, Any] = {
         "max_length": config.max_length,
         "too_long": config.too_long,

@@ -141,7 +141,7 @@ def test_parts_share_no_prompt_and_no_group(tmp_path: Path) -> None:
     assert sum(map(len, parts.values())) in (5, 6)  # one prompt of the test leaves train, or is in validation
     assert "p0" not in {item.prompt for item in parts["train"]}
     assert (parts["train"].empty, parts["train"].repeated) == (1, 5)
-    with pytest.raises(UserError, match="All training prompts of p.jsonl are also in another part, .* or write keep"):
+    with pytest.raises(UserError, match=r"All training prompts of p.jsonl are also in another part, .* or write keep"):
         data(dataset=path, validation=path, duplicates="drop").read_parts(1)
 
 

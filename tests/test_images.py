@@ -213,7 +213,7 @@ def test_equal_images_go_into_one_part_or_leave_training() -> None:
     parts = config.read_parts(1, given)
     assert len(parts["train"]) == 10
     assert not {x.image for x in parts["train"]} & set(files[:4])
-    with pytest.raises(UserError, match="All training images of .* are also in another part"):
+    with pytest.raises(UserError, match=r"All training images of .* are also in another part"):
         config.read_parts(1, DatasetDict(train=dataset, validation=dataset))
 
 

@@ -201,7 +201,7 @@ def test_training_texts_of_another_part_are_left_out_if_asked(tmp_path: Path) ->
     assert any(item.text in held for item in kept["train"])
     assert not any(item.text in held for item in dropped["train"])
     assert kept["test"].items == dropped["test"].items
-    with pytest.raises(UserError, match="All training texts of train.csv are also in another part"):
+    with pytest.raises(UserError, match=r"All training texts of train.csv are also in another part"):
         LabeledDataConfig(**{**fields, "test": str(train)}, duplicates="drop").read_parts(1)
 
 

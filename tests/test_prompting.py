@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, run
+from commands import ROOT, run, written
 from tiny_models import labeled_file, tiny_model
 from transformers import MistralConfig, MistralForCausalLM, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
@@ -242,6 +242,30 @@ def test_long_prompts_are_refused_or_cut(tmp_path: Path) -> None:
     assert cut_rationales == generate_rationales(model, tokenizer, [short], **limits)
     with pytest.raises(UserError, match=r"rationale\.max_new_tokens is 24, and the maximum for prompt and rationale"):
         generate_rationales(model, tokenizer, [long], **limits | {"max_new_tokens": 24})
+
+
+def test_a_character_that_the_model_does_not_know_is_refused_before_it_reads(tmp_path: Path) -> None:
+    """Also one of the prompts without content, and one that only the answers have."""
+    reviews, model = labeled_file(tmp_path / "reviews.tsv", pairs=False), tmp_path / "model"
+    config = written(
+        tmp_path / "prompt.yaml", f"model: {model}\ndata: {{dataset: {reviews}, split: [0.8, 0.1, 0.1]}}\n"
+    )
+    read = reviews.read_text() + "[MASK] N/A Answer:"
+
+    def prompted(text: str, *words: str) -> dict[str, Any]:
+        tokenizer = build_character_tokenizer(text)
+        CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer), hidden_size=8)).save_pretrained(model)
+        tokenizer.save_pretrained(model)
+        return prompt_model(load_config(PromptConfig, config, ["--max_examples", "2", *words]), config)
+
+    assert prompted(read)["metrics"]["test"]["examples"] == 2
+    for text, words, named in (
+        (read.replace("y", ""), [], "'y', which is in '"),
+        (read.replace("[", ""), [], r"'\[', which is in '\[MASK\]"),
+        (read, ["--answers", "[good, ñandú]"], "'ñ', which is in 'ñandú'; .* with tokenizer.unknown: true"),
+    ):
+        with pytest.raises(UserError, match=f"The model does not know {named}"):
+            prompted(text, *words)
 
 
 def test_the_command_of_the_page(tmp_path: Path) -> None:
