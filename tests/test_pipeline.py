@@ -11,7 +11,7 @@ import torch
 from commands import ROOT, run
 from hub_server import HubServer
 from huggingface_hub.errors import StrictDataclassClassValidationError
-from transformers import AutoTokenizer, MarianConfig, MarianMTModel, pipeline
+from transformers import AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel, pipeline
 from typer.testing import CliRunner
 
 from hfattn import (
@@ -119,6 +119,21 @@ def test_a_batch_gives_what_each_text_gives(name: str, options: dict[str, Any]) 
         if options:
             best, second = results[0]
             assert best["translation_text"] != second["translation_text"]
+
+
+def test_a_generation_config_of_a_call_ends_where_the_model_ends() -> None:
+    """As in generate(), what it does not say is that of the model; what it says is not."""
+    translate, given = translator("vaswani"), GenerationConfig(max_new_tokens=8)
+    endless = translate(TEXTS, batch_size=4, max_new_tokens=8)
+    translate.model.generation_config.eos_token_id = written(endless[0])[3]
+    expected = translate(TEXTS, batch_size=4, max_new_tokens=8)
+    assert len({len(written(result)) for result in expected}) > 1
+    for options in ({"generation_config": given}, {"generation_config": None, "max_new_tokens": 8}):
+        results = translate(TEXTS, batch_size=4, **options)
+        assert [result["score"] for result in results] == [result["score"] for result in expected]
+    given.eos_token_id = 2
+    results = translate(TEXTS, batch_size=4, generation_config=given)
+    assert [result["score"] for result in results] == [result["score"] for result in endless]
 
 
 def test_weights_come_from_a_model_in_sdpa_too_and_leave_it_as_it_was() -> None:

@@ -16,6 +16,7 @@ from torch import nn
 from transformers import (
     AutoModelForImageTextToText,
     Dinov2Config,
+    GenerationConfig,
     PreTrainedTokenizerFast,
     ResNetConfig,
     SwinConfig,
@@ -437,8 +438,16 @@ def test_the_pipeline_returns_text_score_and_record(saved: Path) -> None:
     assert record.grid == (2, 3)
     torch.testing.assert_close(record.weights, out.cross_attentions[0])
     assert record.maps().shape == (len(ids[0]), 2, 3)
-    batch = caption([path, Image.new("RGB", (24, 16), "red")], batch_size=2, max_new_tokens=5)
+    pictures = [path, Image.new("RGB", (24, 16), "red")]
+    batch = caption(pictures, batch_size=2, max_new_tokens=5)
     assert batch[0]["caption_text"] == caption(path, max_new_tokens=5)["caption_text"]
+    # What a configuration of the call does not say, such as the end, is that of the model.
+    sampled = {"generation_config": GenerationConfig(max_new_tokens=5, do_sample=True, top_k=0)}
+    for end in words.convert_tokens_to_ids(list("abcdefghi")):
+        caption.model.generation_config.eos_token_id = end
+        torch.manual_seed(0)
+        for result in caption(pictures * 4, batch_size=8, **sampled):
+            assert end not in words.convert_tokens_to_ids(list(result["alignment"].target_tokens))[:-1]
     white = Image.new("RGBA", (24, 16), (0, 0, 0, 0))
     assert torch.equal(caption.preprocess(white)["pixel_values"], torch.ones(1, 3, 16, 24))
     with pytest.raises(ValueError, match="Cannot caption a int; give a path or a PIL image"):

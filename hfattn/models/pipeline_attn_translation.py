@@ -129,7 +129,9 @@ class AttnTranslationPipeline(Pipeline):
 
     def _forward(self, input_tensors: dict[str, torch.Tensor], **generate_kwargs: Any) -> dict[str, Any]:
         model = self.model
-        given = {**model.generation_config.to_diff_dict(), **generate_kwargs}
+        config = generate_kwargs.get("generation_config") or model.generation_config
+        # As in generate(), what a configuration of the call does not say is that of the model.
+        given = {**model.generation_config.to_diff_dict(), **config.to_diff_dict(), **generate_kwargs}
         if not given.keys() & {"max_length", "max_new_tokens", "generation_config"}:
             positions = model.config.to_dict().get("max_position_embeddings", _MAX_NEW_TOKENS)
             generate_kwargs = {**generate_kwargs, "max_new_tokens": min(_MAX_NEW_TOKENS, positions)}
@@ -146,9 +148,7 @@ class AttnTranslationPipeline(Pipeline):
         finally:
             model.set_attn_implementation(implementation)
 
-        config = generate_kwargs.get("generation_config", model.generation_config)
-        ends = generate_kwargs.get("eos_token_id", config.eos_token_id)
-        ends = [] if ends is None else ends
+        ends = [] if given.get("eos_token_id") is None else given["eos_token_id"]
         num_texts = len(input_tensors["input_ids"])
         count = len(outputs.sequences) // num_texts
         return {

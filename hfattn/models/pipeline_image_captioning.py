@@ -65,9 +65,9 @@ class ImageCaptioningPipeline(Pipeline):
             output_attentions=True,
             output_logits=True,
         )
-        config = generate_kwargs.get("generation_config", model.generation_config)
-        ends = generate_kwargs.get("eos_token_id", config.eos_token_id)
-        ends = [] if ends is None else ends
+        config = generate_kwargs.get("generation_config") or model.generation_config
+        given = {**model.generation_config.to_diff_dict(), **config.to_diff_dict(), **generate_kwargs}
+        ends = [] if given.get("eos_token_id") is None else given["eos_token_id"]
         count = len(outputs.sequences) // len(pixels)
         return {
             "captions": [
