@@ -23,6 +23,7 @@ from transformers.generation import (
     MaxLengthCriteria,
 )
 from transformers.modeling_outputs import CausalLMOutput
+from transformers.utils.output_capturing import capture_outputs
 
 # Arguments of generate() whose presence leaves the whole call to transformers: other methods, and what is returned
 # beside the text.
@@ -156,9 +157,9 @@ class FastGenerationMixin(GenerationMixin):
 
         several = torch.distributed.is_available() and torch.distributed.is_initialized()
         beams_in_stream = kwargs.get("streamer") is not None and (asked("num_beams") or 1) > 1
-        if kwargs.get("past_key_values") is not None and not self.continues_caches:
-            return False
-        return not (several or beams_in_stream or any(map(asked, _OF_TRANSFORMERS)) or self.why_not_fast())
+        other_cache = kwargs.get("past_key_values") is not None and not self.continues_caches
+        beyond = several or beams_in_stream or other_cache or any(map(asked, _OF_TRANSFORMERS))
+        return not beyond and self.why_not_fast() is None
 
 
 class LeanLinear:
@@ -185,16 +186,15 @@ class LeanLinear:
             self.weight = torch.cat([layer.weight for layer in self.copied]).t().contiguous()  # (D, ...)
             if self.copied[0].bias is not None:
                 self.bias = torch.cat([layer.bias for layer in self.copied])
-        if self.bias is None:
-            return inputs @ self.weight
-        return torch.addmm(self.bias, inputs, self.weight)
+        return inputs @ self.weight if self.bias is None else torch.addmm(self.bias, inputs, self.weight)
 
 
 def unhooked(*modules: nn.Module) -> bool:
     """Return whether modules are called without hooks, and without the autocast of accelerate around them."""
-    return not any(
-        each._forward_hooks or each._forward_pre_hooks or hasattr(each, "_original_forward") for each in modules
-    )
+    hooks = [hook for each in modules for hook in (each._forward_hooks | each._forward_pre_hooks).values()]
+    # Those of capture_outputs stay after a call that requested outputs, and do nothing in other calls.
+    are_idle = all(hook.__module__ == capture_outputs.__module__ for hook in hooks)
+    return are_idle and not any(hasattr(each, "_original_forward") for each in modules)
 
 
 def _decode(
