@@ -1,6 +1,6 @@
 """Generate text: samples and translations during training, streamed output on the command line."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -91,16 +91,33 @@ def read_prompt(
         has left.
 
     Raises:
-        UserError: the prompt leaves no position for a continuation.
+        UserError: the prompt has no tokens, or leaves no position for a continuation.
     """
+    if fault := prompt_fault(model, tokenizer, prompt):
+        raise UserError(f"The prompt {fault}.")
     inputs = dict(encode_prompts(model, tokenizer, [prompt]))
-    length, positions = inputs["input_ids"].shape[1], max_positions(model.config)
+    return inputs, _room(model, inputs["input_ids"].shape[1], max_new_tokens)
+
+
+def prompt_fault(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: str) -> str | None:
+    """Return why a causal language model cannot continue a prompt, as the end of a sentence, or None if it can."""
+    length, positions = prompt_length(model, tokenizer, prompt), max_positions(model.config)
+    if length == 0:
+        return "has no tokens to continue; write some text"
     if positions is not None and length >= positions:
-        raise UserError(
-            f"The prompt has {length} tokens, and the model has {positions} positions for it and its continuation; "
-            "shorten it."
-        )
-    return inputs, max_new_tokens if positions is None else min(max_new_tokens, positions - length)
+        return f"has {length} tokens, and the model has {positions} positions for it and its continuation; shorten it"
+    return None
+
+
+def prompt_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: str) -> int:
+    """Return the number of tokens of a prompt as ``encode_prompts`` encodes it."""
+    return encode_prompts(model, tokenizer, [prompt])["input_ids"].shape[1]
+
+
+def _room(model: PreTrainedModel, length: int, max_new_tokens: int) -> int:
+    """Return how many tokens a model writes after a prompt of ``length`` tokens."""
+    positions = max_positions(model.config)
+    return max_new_tokens if positions is None else min(max_new_tokens, positions - length)
 
 
 def sampling_options(temperature: float, top_k: int = 0, top_p: float = 1.0) -> dict[str, Any]:
@@ -179,20 +196,36 @@ def write_completions(
         max_new_tokens: length of a completion in tokens, if the model has positions for it.
         rows: prompts per batch.
     """
-    positions, written = max_positions(model.config), []
+    rooms = [_room(model, len(ids), max_new_tokens) for ids in prompts]
+    written: dict[int, str] = {}
     with evaluation_mode(model), torch.inference_mode():
-        for start in range(0, len(prompts), rows):
-            batch = prompts[start : start + rows]
+        for places in batches_of_equal(rooms, rows):
+            batch = [prompts[i] for i in places]
             length = max(map(len, batch))
-            room = max_new_tokens if positions is None else min(max_new_tokens, positions - length)
             # On the left, so that all prompts end at the same place.
             filled = [[tokenizer.pad_token_id] * (length - len(ids)) + list(ids) for ids in batch]
             mask = [[0] * (length - len(ids)) + [1] * len(ids) for ids in batch]
             inputs = {"input_ids": filled, "attention_mask": mask}
             tensors = {name: torch.tensor(each, device=model.device) for name, each in inputs.items()}
-            ids = model.generate(**tensors, do_sample=False, max_new_tokens=room, use_cache=True)
-            written += tokenizer.batch_decode(ids[:, length:], skip_special_tokens=True)
-    return written
+            ids = model.generate(**tensors, do_sample=False, max_new_tokens=rooms[places[0]], use_cache=True)
+            written |= zip(places, tokenizer.batch_decode(ids[:, length:], skip_special_tokens=True), strict=True)
+    return [written[i] for i in range(len(prompts))]
+
+
+def batches_of_equal(rooms: Sequence[Hashable], rows: int) -> list[list[int]]:
+    """Return the indices of prompts in batches, each of prompts that leave a model the same room to write.
+
+    Padding a prompt to the length of a longer one would take positions from its continuation, which would then depend
+    on the batch. Prompts whose room is not limited by the positions of the model still share a batch.
+
+    Args:
+        rooms: what must be the same in a batch, for each prompt.
+        rows: prompts per batch.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for i, room in enumerate(rooms):
+        groups.setdefault(room, []).append(i)
+    return [group[start : start + rows] for group in groups.values() for start in range(0, len(group), rows)]
 
 
 def encode_sources(
@@ -313,10 +346,14 @@ class TokenStreamer(BaseStreamer):
 
 __all__ = [
     "TokenStreamer",
+    "batches_of_equal",
     "encode_prompts",
     "encode_sources",
     "evaluation_mode",
     "is_chat",
+    "length_arguments",
+    "prompt_fault",
+    "prompt_length",
     "read_prompt",
     "sample_text",
     "sampling_options",

@@ -38,7 +38,16 @@ from .evaluation import (
     stored_thresholds,
     text_logits,
 )
-from .generation import encode_prompts, encode_sources, evaluation_mode, search_arguments
+from .generation import (
+    batches_of_equal,
+    encode_prompts,
+    encode_sources,
+    evaluation_mode,
+    length_arguments,
+    prompt_fault,
+    prompt_length,
+    search_arguments,
+)
 from .loading import ModelLocation, load_any_model, load_image_processor, max_positions, reads_images
 from .metrics import label_probabilities
 from .retrieval import UNLIMITED
@@ -48,6 +57,7 @@ from .training.arguments import trains_on_cuda
 Input = str | Sequence[str] | Mapping[str, Any]
 Fields = Mapping[str, Any]
 Predict = Callable[[Sequence[Fields]], list[dict[str, Any]]]
+Fault = Callable[[Fields], str | None]
 
 IMAGE = "image"  # name of the part of an input that is an image
 CHOICES = "choices"  # name of the part of an input that is a list of texts
@@ -108,6 +118,8 @@ class Predictor:
         predict: function that predicts for a batch of inputs, each with its parts by name.
         tokenizer: tokenizer of the inputs; None for a baseline.
         options: how it predicts.
+        fault: function that says why the model cannot read an input, as the end of a sentence; it returns None if it
+            can.
     """
 
     name: str
@@ -116,13 +128,14 @@ class Predictor:
     predict: Predict
     tokenizer: PreTrainedTokenizerBase | None = None
     options: PredictOptions = PredictOptions()
+    fault: Fault | None = None
 
     def parts(self, given: Input, place: str = "The input") -> dict[str, Any]:
         """Return the parts of an input by name.
 
         Raises:
             UserError: a part is missing, is not a text or, for "choices", several, or has a character that the
-                tokenizer does not know.
+                tokenizer does not know; or the model cannot read the input.
         """
         names = " and ".join(self.columns[: self.required])
         if isinstance(given, str):
@@ -158,6 +171,8 @@ class Predictor:
             if "question" in self.columns and not str(value).strip():
                 raise UserError(f"{place} has an empty {name}; fill it in, or remove the input.")
             found[name] = value
+        if self.fault is not None and (fault := self.fault(found)):
+            raise UserError(f"{place} {fault}.")
         return found
 
 
@@ -196,7 +211,8 @@ def _predictor(name: str, options: PredictOptions) -> Predictor:
         return Predictor(name, ("text",), 1, translate, tokenizer)
     if model.can_generate():
         options.refuse_except(name, "num_beams", "max_new_tokens")
-        return Predictor(name, ("text",), 1, partial(_continue, model, tokenizer, options), tokenizer)
+        fault = partial(_prompt_fault, model, tokenizer, options)
+        return Predictor(name, ("text",), 1, partial(_continue, model, tokenizer, options), tokenizer, fault=fault)
     if "ImageClassification" in kind:
         options.refuse_except(name, "abstain")
         bound = _bound(name, stored_settings(model).get("threshold"), options)
@@ -218,7 +234,8 @@ def _predictor(name: str, options: PredictOptions) -> Predictor:
     if "TokenClassification" in kind:
         return Predictor(name, ("text",), 1, _tagger(model, tokenizer), tokenizer)
     if "QuestionAnswering" in kind:
-        return Predictor(name, ("question", "context"), 2, partial(_answer, model, tokenizer), tokenizer)
+        fault, answer = partial(_question_fault, model, tokenizer), partial(_answer, model, tokenizer)
+        return Predictor(name, ("question", "context"), 2, answer, tokenizer, fault=fault)
     if "MaskedLM" in kind:
         return Predictor(name, ("text",), 1, partial(_fill, model, tokenizer), tokenizer)
     raise UserError(f"{name} is a {kind}, which has no predictions; give a model with a head for its task.")
@@ -384,12 +401,28 @@ def _entity(text: str, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _answering(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return how answers are found, as ``set_answering`` stored it or by the length that the model reads."""
+    limit = min(tokenizer.model_max_length, max_positions(model.config) or tokenizer.model_max_length, 384)
+    return {"max_length": limit, "overlap": limit // 3, **stored_settings(model, ANSWERS)}
+
+
+def _question_fault(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, given: Fields) -> str | None:
+    asked, context = tokenizer(
+        [given["question"].lstrip(), given["context"]], add_special_tokens=False, verbose=False
+    ).input_ids
+    settings = _answering(model, tokenizer)
+    most = settings["max_length"] - tokenizer.num_special_tokens_to_add(pair=True) - settings["overlap"] - 1
+    if len(asked) > most:
+        return f"has a question of {len(asked)} tokens, and the model reads at most {most}; shorten it"
+    return None if context else "has a context without tokens; fill it in, or remove the input"
+
+
 @torch.inference_mode()
 def _answer(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Sequence[Fields]
 ) -> list[dict[str, Any]]:
-    limit = min(tokenizer.model_max_length, max_positions(model.config) or tokenizer.model_max_length, 384)
-    settings = {"max_length": limit, "overlap": limit // 3, **stored_settings(model, ANSWERS)}
+    settings = _answering(model, tokenizer)
     asked = [Question(str(i), each["question"], each["context"]) for i, each in enumerate(inputs)]
     encoded = EncodedQuestions(Questions("the input", asked), tokenizer, **settings)
     starts: list[np.ndarray] = []
@@ -518,20 +551,29 @@ def _continue(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: PredictOptions, inputs: Sequence[Fields]
 ) -> list[dict[str, Any]]:
     texts = [each["text"] for each in inputs]
-    # Where the tokenizer cannot pad, the prompts are read one by one.
-    groups = [texts] if tokenizer.pad_token is not None else [[text] for text in texts]
-    found = []
-    for group in groups:
-        padding: dict[str, Any] = {"padding": True, "padding_side": "left"} if len(group) > 1 else {}
-        encoded = encode_prompts(model, tokenizer, group, **padding)
-        length, positions = encoded["input_ids"].shape[1], max_positions(model.config)
-        if length == 0 or (positions is not None and length >= positions):
-            raise UserError(
-                f"A prompt has {length} tokens, and the model reads 1 to {(positions or length + 1) - 1}; change it."
-            )
-        ids = _generated(model, encoded, options)
-        found += tokenizer.batch_decode(ids[:, length:], skip_special_tokens=True)
-    return [{"continuation": text} for text in found]
+    lengths = [prompt_length(model, tokenizer, text) for text in texts]
+    rooms = [length_arguments(model, options.max_new_tokens, length).get("max_new_tokens") for length in lengths]
+    pads = tokenizer.pad_token is not None
+    # A ``max_length`` that the model stores counts the padding too, and not every tokenizer can pad.
+    alike = [room if pads and room is not None else length for room, length in zip(rooms, lengths, strict=True)]
+    found: dict[int, str] = {}
+    for places in batches_of_equal(alike, len(texts)):
+        padding: dict[str, Any] = {"padding": True, "padding_side": "left"} if pads else {}
+        encoded = encode_prompts(model, tokenizer, [texts[i] for i in places], **padding)
+        ids = _generated(model, encoded, options)[:, encoded["input_ids"].shape[1] :]
+        found |= zip(places, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True)
+    return [{"continuation": found[i]} for i in range(len(texts))]
+
+
+def _prompt_fault(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: PredictOptions, given: Fields
+) -> str | None:
+    if fault := prompt_fault(model, tokenizer, given["text"]):
+        return fault
+    length, longest = prompt_length(model, tokenizer, given["text"]), model.generation_config.max_length
+    if not length_arguments(model, options.max_new_tokens) and length >= longest:
+        return f"has {length} tokens, and the model ends a text after {longest}; shorten it, or give max_new_tokens"
+    return None
 
 
 def _generated(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], options: PredictOptions) -> torch.Tensor:

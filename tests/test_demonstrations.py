@@ -30,6 +30,7 @@ from hfattn.data.chat import CHATML, TEMPLATES, encode_conversation
 from hfattn.data.demonstrations import Messages
 from hfattn.data.model_limits import check_packing
 from hfattn.errors import UserError
+from hfattn.generation import write_completions
 from hfattn.hub import verify
 from hfattn.loading import Loaded
 from hfattn.metrics import token_loss
@@ -634,3 +635,14 @@ def test_data_show_counts_tokens_and_names_fields(tmp_path: Path, gpt2: Path) ->
         "data: 80 rows of chats.jsonl, messages",
         "  words that are read: median 2, 95% have at most 2, the longest 2",
     ]
+
+
+def test_a_written_completion_does_not_depend_on_the_batch(llama: Path) -> None:
+    """The long prompt leaves few of the model's positions; the others must not be shortened beside it."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(llama), AutoTokenizer.from_pretrained(llama)
+    tokenizer.pad_token = tokenizer.eos_token
+    model.generation_config.update(eos_token_id=None, pad_token_id=tokenizer.pad_token_id)
+    prompts = [tokenizer(text).input_ids for text in ("The dog", "a " * 25, "Mary Smith", "a " * 24 + "b")]
+    found = write_completions(model, tokenizer, prompts, 40)
+    assert found == [write_completions(model, tokenizer, [prompt], 40)[0] for prompt in prompts]
+    assert found == write_completions(model, tokenizer, prompts, 40, rows=1)

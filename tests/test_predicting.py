@@ -34,6 +34,7 @@ from hfattn.loading import load_captioner, load_translation_model, save_translat
 from hfattn.pipelines import captions, translations
 from hfattn.predicted_files import open_inputs
 from hfattn.predicting import IMAGE, Predictor
+from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
 
 pytestmark = pytest.mark.runs
@@ -216,6 +217,34 @@ def test_prompts_of_different_lengths_are_continued_as_alone(folders: Path, name
         assert answer["continuation"] == tokenizer.decode(expected[0, length:], skip_special_tokens=True)
 
 
+@pytest.mark.parametrize("stored", [{}, {"max_length": 60}])
+def test_what_a_short_prompt_is_continued_with_does_not_depend_on_a_long_one(
+    folders: Path, tmp_path: Path, stored: dict[str, int]
+) -> None:
+    """The positions of the model, or its stored maximum, leave little room after the long one."""
+    folder = shutil.copytree(folders / "writer", tmp_path / "writer")
+    model = GPT2LMHeadModel.from_pretrained(folder)
+    model.generation_config.update(eos_token_id=None, **stored)
+    model.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(folder)
+    prompts = ["The dog", "a " * 20, "A film", "Mary"]
+    lengths = [len(tokenizer(prompt).input_ids) for prompt in prompts]
+    assert 50 > max(lengths) > 2 * max(lengths[0], lengths[2], lengths[3])
+    found = hfattn.predict(folder, prompts)
+    assert found == [hfattn.predict(folder, [prompt])[0] for prompt in prompts]
+    written_tokens = [len(tokenizer(each["continuation"]).input_ids) for each in found]
+    assert min(written_tokens[0], written_tokens[2]) > 40
+    if stored:
+        with pytest.raises(
+            UserError, match="Input 1 has 61 tokens, and the model ends a text after 60; shorten it, or"
+        ):
+            hfattn.predict(folder, ["a" + " a" * 60])
+    few = hfattn.predict(folder, prompts, max_new_tokens=8)
+    assert few == [hfattn.predict(folder, [prompt], max_new_tokens=8)[0] for prompt in prompts]
+
+
 @torch.no_grad()
 def test_what_is_masked(folders: Path) -> None:
     model = AutoModelForMaskedLM.from_pretrained(folders / "masked").eval()
@@ -252,7 +281,20 @@ def test_what_is_masked(folders: Path) -> None:
         ("classifier", ["a"], {"batch_size": 0}, "batch_size is 0; write a whole number of at least 1"),
         ("writer", ["a"], {"num_beams": 0}, "num_beams is 0; write a whole number of at least 1"),
         ("letters", ["Ñ"], {}, "Input 1 has 'Ñ', which is not in the vocabulary of"),
-        ("writer", [""], {}, "A prompt has 0 tokens, and the model reads 1 to 63"),
+        ("writer", ["a", ""], {}, "Input 2 has no tokens to continue; write some text"),
+        (
+            "writer",
+            ["a " * 64],
+            {},
+            "Input 1 has 65 tokens, and the model has 64 positions for it and its continuation",
+        ),
+        (
+            "answers",
+            [("Who?", "The dog."), ("Who? " * 30, "The dog.")],
+            {},
+            r"Input 2 has a question of \d+ tokens, and the model reads at most \d+; shorten it",
+        ),
+        ("answers", [("Who?", "\u200b\u200b"), ("Who?", "The dog.")], {}, "Input 1 has a context without tokens; fill"),
         ("masked", ["a b"], {}, r"'a b' has no \[MASK\]; write it"),
         ("masked", ["", "a b"], {}, r"'' has no \[MASK\]; write it"),
         ("body", ["a"], {}, "is a DistilBertModel, which has no predictions; give a model with a head"),
@@ -308,6 +350,15 @@ def test_a_file_of_predictions_keeps_its_rows_and_their_order(folders: Path, tab
         "labeled.jsonl",
         "labeled.parquet",
     ]
+
+
+def test_an_empty_line_is_named_by_its_number(folders: Path, tmp_path: Path) -> None:
+    file = written(tmp_path / "prompts.txt", "the dog\n\nmary\n")
+    endless = shutil.copytree(folders / "letters", tmp_path / "endless")  # it has no limit of positions
+    build_character_tokenizer("abcdefghijklmnopqrstuvwxyz ").save_pretrained(endless)
+    for model in (folders / "writer", endless):
+        message = run_predict(model, file, "--max-new-tokens", "2", code=2)
+        assert "Line 2 of prompts.txt has no tokens to continue; write some text" in message
 
 
 def test_later_rows_may_have_more_columns(folders: Path, tmp_path: Path) -> None:
