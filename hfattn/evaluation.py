@@ -94,8 +94,14 @@ def score_ids(
         accuracy, perplexity, bits and nats per unit, and the number of predictions.
 
     Raises:
-        UserError: the text is shorter than one window or than two tokens, or the stride is longer than the window.
+        UserError: the text is shorter than one window or than two tokens, or the stride is longer than the window or
+            given without one.
     """
+    if window is None and stride is not None:
+        raise UserError(
+            f"A stride of {stride} is for windows, and the whole text is read with the state of the model; give a "
+            "window, or no stride."
+        )
     if len(ids) < 2:
         raise UserError(
             f"The text has fewer than two {unit}s, and each is predicted from those before it; give a longer text."
@@ -193,10 +199,12 @@ def score_opened(
     window: int | None = None,
     stride: int | None = None,
 ) -> dict[str, float]:
-    """Return ``score_ids`` of a character model, else ``score_text``, after the first ``skip`` (0 to 1) of the text."""
-    if is_character_tokenizer(tokenizer):
+    """Return ``score_ids`` of a character model without a maximum length, else ``score_text``, after the first ``skip``
+    (0 to 1) of the text."""
+    if is_character_tokenizer(tokenizer) and max_positions(model.config) is None:
         ids = encode_text(opened, tokenizer).ids
-        return score_ids(model, ids[int(skip * len(ids)) :], window, stride)
+        ids = ids[int(skip * len(ids)) :]
+        return score_ids(model, ids[::-1].copy() if reads_backward(model.config) else ids, window, stride)
     whole = "".join(opened.pieces())
     return score_text(model, tokenizer, whole[int(skip * len(whole)) :], window, stride)
 
@@ -249,7 +257,7 @@ def evaluate_folder(
             file of such sentences; if ``columns`` names three columns, their pairs are used.
         columns: names of the columns of the data: source and target, or text, optional second text, and label.
         num_beams: number of beams of a translation model; by default, that of its generation configuration.
-        limit: number of randomly drawn pairs or texts; by default, all.
+        limit: number of randomly drawn pairs or labeled texts; by default, all.
         threshold: a classifier abstains below this probability of its most probable class; see ``abstaining_scores``.
         together_with: folders or Hub ids of other classifiers with the same classes, whose probabilities are averaged
             with those of the first (an ensemble), such as those of a model that reads backward.
@@ -258,7 +266,7 @@ def evaluate_folder(
         The scores of the recipe of such models, by name.
 
     Raises:
-        UserError: the model or the data cannot be read, or do not match.
+        UserError: the model or the data cannot be read, or do not match, or an option is not for the task of the model.
     """
     if isinstance(columns, str):
         raise UserError("columns is one text; give a list of names.")
@@ -267,9 +275,13 @@ def evaluate_folder(
     if together_with:
         if templates:
             raise UserError("Several classifiers are averaged on labeled texts; evaluate each alone on templates.")
+        _refuse(name, num_beams=num_beams)
         read = partial(_labeled_texts, data, columns, limit=limit, places=places)
         return evaluate_together([name, *together_with], read, threshold)
+    if templates:
+        _refuse("templates", limit=limit)
     if (Path(name) / SETTINGS).is_file():
+        _refuse(name, num_beams=num_beams)
         baseline = BaselineClassifier.from_pretrained(name)
         if templates:
             return _template_scores(baseline.predict, data, columns, threshold)
@@ -279,10 +291,12 @@ def evaluate_folder(
     if reads_images(model):
         raise UserError(f"{name} reads images, which has no measure here; its recipe measures it.")
     if model.config.is_encoder_decoder:
+        _refuse(name, threshold=threshold)
         source, target = _named(columns, ("source", "target"))
         pairs = read_pairs(data, source_column=source, target_column=target, **places)
         pairs = pairs if limit is None else pairs.sample(limit, seed=0)
         return evaluate_translator(model, tokenizer, target_tokenizer, pairs, num_beams)
+    _refuse(name, num_beams=num_beams)
     if "SequenceClassification" in type(model).__name__:
         if is_multiple_choice(model):
             raise UserError(f"{name} chooses among several texts, which has no measure here; its recipe measures it.")
@@ -307,9 +321,20 @@ def evaluate_folder(
         texts = _labeled_texts(data, columns, labels, limit, places)
         return evaluate_classifier(model, tokenizer, texts, threshold=threshold)
     if model.can_generate():
+        _refuse(name, limit=limit, threshold=threshold)
         opened = open_text(data, config=config, split=split, **({"text_column": columns[0]} if columns else {}))
         return score_opened(model, tokenizer, opened)
     raise UserError(f"{name} is a {type(model).__name__}, which has no measure here; its recipe measures it.")
+
+
+def _refuse(name: str, **options: float | None) -> None:
+    """Refuse options of ``evaluate_folder`` that are given and not for a model.
+
+    Raises:
+        UserError: there is one.
+    """
+    if given := next((option for option, value in options.items() if value is not None), None):
+        raise UserError(f"{given} is not for the task of {name}; leave it out.")
 
 
 def evaluate_together(

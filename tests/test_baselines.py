@@ -557,6 +557,10 @@ def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
     assert json.loads(json.dumps(measured)) == results["metrics"]["test"]["templates"]
     again = evaluate_folder(str(finished / "run"), str(finished / "test.jsonl"), threshold=kept["threshold"] - 1e-7)
     assert (again["accuracy"], again["abstaining"]["answered"]) == (hits.mean(), kept["answered"])
+    with pytest.raises(UserError, match="num_beams is not for the task of"):
+        evaluate_folder(str(finished / "run"), str(finished / "test.jsonl"), num_beams=2)
+    with pytest.raises(UserError, match="limit is not for the task of templates"):
+        evaluate_folder(str(finished / "run"), "templates", limit=2)
     assert loaded.threshold == kept["threshold"]
     answers = hfattn.predict(str(finished / "run"), [item.text for item in test], abstain=True)
     assert [each["label"] for each in answers] == [

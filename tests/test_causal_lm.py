@@ -18,12 +18,13 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
-from hfattn import CharRNNConfig, CharRNNForCausalLM
-from hfattn.data import PackedBlocks, pack, read_documents, split_corpus
+from hfattn import CharRNNConfig, CharRNNForCausalLM, VaswaniConfig, VaswaniForCausalLM
+from hfattn.data import PackedBlocks, open_text, pack, read_documents, split_corpus
 from hfattn.errors import UserError
-from hfattn.evaluation import score_ids, score_text
+from hfattn.evaluation import score_ids, score_opened, score_text
 from hfattn.generation import TokenStreamer
 from hfattn.hub.card import render_card
+from hfattn.loading import load_language_model
 from hfattn.metrics import text_scores, token_loss
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
@@ -264,6 +265,54 @@ def test_hfattn_score_is_what_the_recipe_measured(finished: Path) -> None:
     assert CliRunner().invoke(app, words).exit_code == 0
     refused = CliRunner().invoke(app, [*words, "--window", "65"])
     assert (refused.exit_code, "more than the model's 64 positions" in refused.stderr) == (2, True)
+
+
+def character_model(folder: Path, **fields: Any) -> Path:
+    """A decoder with attention and 16 positions, or with ``fields`` a recurrent model, that reads characters."""
+    tokenizer = build_character_tokenizer(SENTENCES)
+    torch.manual_seed(0)
+    model: Any
+    if fields:
+        model = CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer), hidden_size=8, **fields))
+    else:
+        sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "decoder_layers": 1}
+        absent = dict.fromkeys(("bos_token_id", "eos_token_id", "decoder_start_token_id"))
+        positions = {"positions": "learned", "max_position_embeddings": 16}
+        vocabulary = {"vocab_size": len(tokenizer), "is_encoder_decoder": False}
+        model = VaswaniForCausalLM(VaswaniConfig(**vocabulary, **sizes, **absent, **positions))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_attention_over_characters_is_scored_in_windows_of_its_positions(tmp_path: Path) -> None:
+    model, text = character_model(tmp_path / "model"), written(tmp_path / "text.txt", " ".join(SENTENCES))
+    loaded, tokenizer = load_language_model(str(model))
+    expected = literal_nats(loaded, tokenizer(text.read_text()).input_ids, 16, 16)
+    for words in (["score", model, text], ["evaluate", model, text]):
+        done = CliRunner().invoke(app, list(map(str, words)))
+        assert done.exit_code == 0, done.output
+        printed = dict(line.split() for line in done.stdout.splitlines())
+        number = int(printed["characters"])
+        assert number == len(text.read_text()) - 1
+        assert float(printed["nats_per_character"]) * number == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_backward_model_of_characters_reads_the_text_from_its_end(tmp_path: Path) -> None:
+    model, tokenizer = load_language_model(str(character_model(tmp_path / "model", direction="backward")))
+    text = " ".join(SENTENCES)
+    opened = open_text(str(written(tmp_path / "text.txt", text)))
+    assert score_opened(model, tokenizer, opened) == score_ids(model, np.array(tokenizer(text[::-1]).input_ids))
+
+
+def test_options_that_a_language_model_has_no_use_for_are_refused(tmp_path: Path) -> None:
+    model, text = character_model(tmp_path / "model", cell="gru"), written(tmp_path / "text.txt", " ".join(SENTENCES))
+    for option in ("--num-beams", "--limit", "--threshold"):
+        done = CliRunner().invoke(app, ["evaluate", str(model), str(text), option, "1"])
+        name = option[2:].replace("-", "_")
+        assert (done.exit_code, f"{name} is not for the task of {model}; leave it" in done.stderr) == (2, True), done
+    done = CliRunner().invoke(app, ["score", str(model), str(text), "--stride", "4"])
+    assert (done.exit_code, "A stride of 4 is for windows, and the whole text is read" in done.stderr) == (2, True)
 
 
 def test_hfattn_generate_writes_streams_and_stops_at_the_last_position(finished: Path) -> None:

@@ -130,6 +130,8 @@ def test_a_prefix_is_read_wherever_a_text_is_translated(models: Path, tmp_path: 
     assert CliRunner().invoke(app, ["translate", str(tmp_path), DATE]).stdout == f"{expected}\n"
     (tmp_path / "pairs.tsv").write_text(f"{DATE}\t{expected}\n")
     assert evaluate_folder(str(tmp_path), str(tmp_path / "pairs.tsv"))["exact_match"] == 1.0
+    with pytest.raises(UserError, match=r"threshold is not for the task of .*; leave it out"):
+        evaluate_folder(str(tmp_path), str(tmp_path / "pairs.tsv"), threshold=0.5)
     record = hfattn.explain(tmp_path, DATE, "attention")
     assert isinstance(record, AttentionRecord)
     assert "".join(record.tokens).startswith("▁translate▁English")
