@@ -93,15 +93,17 @@ def read_prompt(
     Raises:
         UserError: the prompt has no tokens, or leaves no position for a continuation.
     """
-    if fault := prompt_fault(model, tokenizer, prompt):
-        raise UserError(f"The prompt {fault}.")
     inputs = dict(encode_prompts(model, tokenizer, [prompt]))
-    return inputs, _room(model, inputs["input_ids"].shape[1], max_new_tokens)
+    length = inputs["input_ids"].shape[1]
+    if fault := prompt_fault(model, length):
+        raise UserError(f"The prompt {fault}.")
+    return inputs, _room(model, length, max_new_tokens)
 
 
-def prompt_fault(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: str) -> str | None:
-    """Return why a causal language model cannot continue a prompt, as the end of a sentence, or None if it can."""
-    length, positions = prompt_length(model, tokenizer, prompt), max_positions(model.config)
+def prompt_fault(model: PreTrainedModel, length: int) -> str | None:
+    """Return why a causal language model cannot continue a prompt of ``length`` tokens, as the end of a sentence, or
+    None if it can."""
+    positions = max_positions(model.config)
     if length == 0:
         return "has no tokens to continue; write some text"
     if positions is not None and length >= positions:

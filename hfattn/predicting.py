@@ -568,9 +568,9 @@ def _continue(
 def _prompt_fault(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: PredictOptions, given: Fields
 ) -> str | None:
-    if fault := prompt_fault(model, tokenizer, given["text"]):
-        return fault
     length, longest = prompt_length(model, tokenizer, given["text"]), model.generation_config.max_length
+    if fault := prompt_fault(model, length):
+        return fault
     if not length_arguments(model, options.max_new_tokens) and length >= longest:
         return f"has {length} tokens, and the model ends a text after {longest}; shorten it, or give max_new_tokens"
     return None

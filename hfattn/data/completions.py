@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Sequence
 from copy import copy
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -146,7 +147,7 @@ class EncodedDemonstrations(_Batches):
             return 0
         return sum(row["input_ids"].count(unknown) for row in self.rows)
 
-    @property
+    @cached_property
     def size(self) -> TextSize:
         """Length of the learned text, as the tokenizer writes it, without special tokens and the first token of a row,
         which nothing predicts."""
