@@ -365,8 +365,42 @@ def test_the_cache_of_fixed_blocks_has_the_block_and_the_last_keys_of_earlier_bl
     of_sinks = sinks.generate(torch.tensor([[3, 4]]), max_new_tokens=40, return_dict_in_generate=True)
     assert [layer.keys.shape[-2] for layer in of_sinks.past_key_values.layers] == [3 + 2, 2]
     assert generated.past_key_values.get_seq_length() == 41
-    with pytest.raises(ValueError, match="The cache of this pattern cannot be cropped"):
-        generated.past_key_values.crop(-1)
+    for refused in (model, sinks):
+        with pytest.raises(
+            ValueError, match=r"cannot be cropped .*leave assistant_model and prompt_lookup_num_tokens out"
+        ):
+            refused.generate(torch.tensor([[3, 4] * 5]), prompt_lookup_num_tokens=2, max_new_tokens=40)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"decoder_pattern": "window", "decoder_pattern_options": {"window": 1}},
+        {"decoder_pattern": "window", "decoder_pattern_options": {"window": [4, 2], "dilation": 2}},
+        {"decoder_pattern": ["window", "full"], "decoder_pattern_options": {"window": 3}, "positions": "rotary"},
+        {"decoder_pattern": ["full", "block_local"], "decoder_pattern_options": {"block": 3}},
+        {
+            "decoder_pattern": "memory",
+            "decoder_pattern_options": {"segment_length": 3, "memory_length": 2},
+            "positions": "relative_sinusoidal",
+        },
+        {"decoder_pattern": "lsh", "decoder_pattern_options": {"buckets": 4, "keys": 3}},
+    ],
+)
+def test_tokens_that_were_guessed_wrongly_are_taken_back(fields: dict[str, Any]) -> None:
+    """By prompt lookup, or by another model with windows, the text is that of greedy search."""
+    model = language_model(**fields, tie_word_embeddings=False)
+    assistant = language_model(decoder_pattern="window", decoder_pattern_options={"window": 2})
+    with torch.no_grad():
+        for each in (model, assistant):  # so that texts are neither constant nor alike
+            each.lm_head.weight.normal_()
+    prompt = torch.tensor([[3, 4, 5, 3, 4, 5, 3, 4]])
+    options: dict[str, Any] = {"max_new_tokens": 30, "do_sample": False, "eos_token_id": None}
+    expected = model.generate(prompt, **options)
+    assert not torch.equal(assistant.generate(prompt, **options), expected)
+    assert len(set(expected[0, 8:].tolist())) > 2
+    assert torch.equal(model.generate(prompt, **options, prompt_lookup_num_tokens=3), expected)
+    assert torch.equal(model.generate(prompt, **options, assistant_model=assistant), expected)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -18,6 +18,8 @@ from transformers import (
     AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
+    ContinuousBatchingConfig,
+    GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -287,6 +289,22 @@ def test_the_cache_has_only_the_heads_of_the_keys(number: int) -> None:
     cache = make(VaswaniForCausalLM, norm="pre", **fields)(ids(2, 6)).past_key_values
     assert {tuple(layer.keys.shape) for layer in cache.layers} == {(2, number, 6, H // HEADS)}
     assert {tuple(layer.values.shape) for layer in cache.layers} == {(2, number, 6, H // HEADS)}
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_continuous_batching_writes_what_generate_does(number: int) -> None:
+    """Its paged cache, too, has only the heads of the keys."""
+    model = randomize(make(VaswaniForCausalLM, num_key_value_heads=number, positions="rotary", dtype=torch.float32))
+    texts = [ids(length)[None] for length in (5, 3, 1)]
+    options: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": 2, "pad_token_id": 0}
+    found = model.generate_batch(
+        [text[0].tolist() for text in texts],
+        generation_config=GenerationConfig(**options),
+        # Otherwise the cache would take most of the memory of the machine.
+        continuous_batching_config=ContinuousBatchingConfig(num_blocks=8, page_size=16, max_batch_tokens=64),
+    )
+    expected = [model.generate(text, **options)[0, text.shape[1] :].tolist() for text in texts]
+    assert [each.generated_tokens for each in found.values()] == expected
 
 
 @pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])

@@ -193,7 +193,7 @@ class LSHAttention(RandomDirections, VaswaniAttention):
                 f"The pattern 'lsh' merges rounds by the denominators of softmax, and {kind}_attention_distribution is "
                 f"{config.self_attention_distribution!r}; leave it out, or write another pattern."
             )
-        if self.num_queries_per_key > 1:
+        if self.num_key_value_groups > 1:
             raise ValueError(
                 "The pattern 'lsh' has one projection for queries and keys, so that there are as many heads of keys; "
                 "leave num_key_value_heads out."

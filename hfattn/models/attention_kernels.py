@@ -143,6 +143,7 @@ class KernelAttention(VaswaniAttention):
         Raises:
             ValueError: ``implicit_weights`` needs keys that are no longer stored.
         """
+        key, value = self.repeated(key, value)
         num_steps = total = key.shape[-2]
         layer = self.cache_of(past_key_values)
         earlier = None if layer is None else layer.state

@@ -364,8 +364,7 @@ class LinformerAttention(VaswaniAttention):
             key, value = to_front(key, real, length), to_front(value, real, length)
         key = self.key_combinations(key)  # (B, h, k, d)
         value = (self.key_combinations if self.shares_keys else self.value_combinations)(value)
-        if self.num_queries_per_key > 1:
-            key, value = (tensor.repeat_interleave(self.num_queries_per_key, dim=1) for tensor in (key, value))
+        key, value = self.repeated(key, value)
         context, _ = self.attention(
             query, self.attention.prepare(key), value, need_weights=False, dropout=self.weight_dropout
         )

@@ -579,9 +579,14 @@ class RingLayer(DynamicSlidingWindowLayer):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         keys, values = super().update(key_states, value_states, *args, **kwargs)
-        if self.sliding_window == 1:  # transformers would keep all of them
+        if self.sliding_window == 1 and not self.record_past:  # transformers would keep all of them
             self.keys, self.values = keys[..., :0, :], values[..., :0, :]
         return keys, values
+
+    def crop(self, tokens_to_remove: int) -> None:
+        super().crop(tokens_to_remove)
+        if self.sliding_window == 1:
+            self.keys, self.values = self.keys[..., :0, :], self.values[..., :0, :]
 
     @property
     def state(self) -> tuple[torch.Tensor, ...]:
@@ -604,6 +609,7 @@ class KeptLayer(DynamicLayer):
     """Cache of the keys and values that later queries may see."""
 
     is_sliding = True  # the mask of all pairs, for other layers of the model, is not made from the length of this one
+    is_croppable = False
     keys: torch.Tensor
     values: torch.Tensor
 
@@ -635,7 +641,7 @@ class KeptLayer(DynamicLayer):
         """Raise an error: keys that earlier queries saw are not stored."""
         raise ValueError(
             "The cache of this pattern cannot be cropped because it has dropped keys; run the model on the shorter "
-            "text."
+            "text, and leave assistant_model and prompt_lookup_num_tokens out of generate()."
         )
 
 
@@ -671,6 +677,7 @@ class BlockwiseAttention(VaswaniAttention):
         bias: nn.Module | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        key, value = self.repeated(key, value)
         num_steps, num_keys = query.shape[-2], key.shape[-2]
         layer = self.cache_of(past_key_values)
         total = num_keys if layer is None else layer.get_seq_length()
@@ -901,8 +908,7 @@ class WindowAttention(LayoutAttention):
         key, value = self._heads(self.global_k_proj(hidden_states)), self._heads(self.global_v_proj(hidden_states))
         if rotation is not None:
             query, key = rotate(query, at(rotation, places)), rotate(key, rotation)
-        if self.num_queries_per_key > 1:
-            key, value = (tensor.repeat_interleave(self.num_queries_per_key, dim=1) for tensor in (key, value))
+        key, value = self.repeated(key, value)
         return self.attention(
             query,
             self.attention.prepare(key),

@@ -74,7 +74,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
         """Raise an error: a recurrent state cannot be shortened, because earlier states are not stored."""
         raise ValueError(
             "A recurrent cache cannot be cropped because it stores the last state only; run the model on the shorter "
-            "text."
+            "text, and leave assistant_model and prompt_lookup_num_tokens out of generate()."
         )
 
 

@@ -221,7 +221,7 @@ class VaswaniAttention(TokenMixer):
     def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         self.head_dim = config.head_width
-        self.num_queries_per_key = config.num_attention_heads // config.key_value_heads
+        self.num_key_value_groups = config.num_attention_heads // config.key_value_heads  # transformers reads it too
         width, key_width = (heads * self.head_dim for heads in (config.num_attention_heads, config.key_value_heads))
         is_unscaled = config.initialization == "t5" and config.attention_parts(kind)["score"] == "dot"
         self.q_proj = projection(config.hidden_size, width, config.bias, self.head_dim**-0.5 if is_unscaled else 1.0)
@@ -260,8 +260,6 @@ class VaswaniAttention(TokenMixer):
             bias = self.relative_positions
             query = bias(query, method="with_u")
         key, value = self._keys_and_values(hidden_states, key_value_states, past_key_values, rotation)
-        if self.num_queries_per_key > 1:
-            key, value = (tensor.repeat_interleave(self.num_queries_per_key, dim=1) for tensor in (key, value))
         if bias is not None:
             kwargs["bias"] = bias
         context, weights = self.attend(query, key, value, attention_mask, past_key_values, **kwargs)  # (B, T, h, d)
@@ -301,7 +299,7 @@ class VaswaniAttention(TokenMixer):
         bias: nn.Module | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attend with queries (B, h, T, d) through prepared keys to values (B, h, S, d).
+        """Attend with queries (B, h, T, d) through prepared keys to values (B, h or fewer, S, d).
 
         ``past_key_values`` has been updated with the current keys. ``bias`` is given if positions are one.
 
@@ -317,6 +315,7 @@ class VaswaniAttention(TokenMixer):
             if 0 in (query.shape[2], key.shape[2]):  # texts without a token
                 context, weights = torch.zeros_like(query).transpose(1, 2), None
             else:
+                # It repeats heads itself, after a paged cache has stored them.
                 context, weights = attend(
                     self, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
                 )
@@ -324,6 +323,7 @@ class VaswaniAttention(TokenMixer):
                     # Where all keys are padding, the context is zero, as in ``Attention``.
                     context = context * attention_mask.any(-1).transpose(1, 2)[..., None]
         else:
+            key, value = self.repeated(key, value)
             energies_bias, num_queries, num_keys = None, query.shape[2], key.shape[2]
             if unfused:  # None is the causal mask of texts without padding
                 is_causal = self.is_causal and attention_mask is None and num_queries == num_keys
@@ -346,6 +346,11 @@ class VaswaniAttention(TokenMixer):
         """Return the number of keys until now, with those that the updated cache has dropped."""
         layer = self.cache_of(past_key_values)
         return num_keys if layer is None else layer.get_seq_length()
+
+    def repeated(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Repeat keys or values for the queries that share them, (B, h, S, some width)."""
+        number = self.num_key_value_groups
+        return tensors if number == 1 else tuple(tensor.repeat_interleave(number, dim=1) for tensor in tensors)
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, h d) -> (B, h, T, d)
@@ -972,7 +977,7 @@ class VaswaniDecoder(VaswaniTextStack):
             cache = past_key_values.self_attention_cache
         elif past_key_values is not None and self.config.is_encoder_decoder:
             past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
-        if cache is not None and len(self.matrix_layers()) < len(self.layers):
+        if cache is not None:
             self.use_caches_of_patterns(cache)
 
         if position_ids is None:
@@ -1007,6 +1012,8 @@ class VaswaniDecoder(VaswaniTextStack):
         Raises:
             ValueError: the cache has no place for them.
         """
+        if len(self.matrix_layers()) == len(self.layers):
+            return
         wanted = [mixer.cache_layer() for mixer in self.mixers]
         if [type(layer) for layer in cache.layers] == [type(layer) for layer in wanted]:
             return
@@ -1123,7 +1130,20 @@ def _alone(config: VaswaniConfig, is_decoder: bool) -> VaswaniConfig:
     return config
 
 
-class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
+class PatternGenerationMixin(GenerationMixin):
+    """``generate()`` with the caches of the patterns."""
+
+    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args)
+        cache = model_kwargs.get("past_key_values")
+        if cache is not None:  # assisted generation tells the layers to store what it may take back
+            own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+            self.model.decoder.use_caches_of_patterns(own)
+            if generation_config.is_assistant:
+                own.activate_past_recording()
+
+
+class VaswaniForCausalLM(VaswaniPreTrainedModel, PatternGenerationMixin):
     """The decoder alone, without cross-attention: a language model (Radford et al. 2018)."""
 
     def __init__(self, config: VaswaniConfig) -> None:

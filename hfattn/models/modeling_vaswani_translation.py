@@ -16,13 +16,15 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from .configuration_vaswani import VaswaniConfig
 from .encoder_decoder import shift_right
 from .fast_generation import FastGenerationMixin, Steps, unhooked
-from .modeling_vaswani import VaswaniModel, VaswaniPreTrainedModel
+from .modeling_vaswani import PatternGenerationMixin, VaswaniModel, VaswaniPreTrainedModel
 from .penalties import penalized, share_of_batch
 from .pipeline_attn_translation import TranslationMixin
 from .vaswani_steps import VaswaniSteps, lean_reason
 
 
-class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, FastGenerationMixin):
+class VaswaniForConditionalGeneration(
+    TranslationMixin, VaswaniPreTrainedModel, PatternGenerationMixin, FastGenerationMixin
+):
     """Encoder-decoder: P(y_t | y_<t, x) through a linear layer and a softmax (section 3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
