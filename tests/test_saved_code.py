@@ -79,7 +79,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | GENERATION | {"modeling_vaswani_translation.py", "vaswani_steps.py"},
-        5435,
+        5445,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,

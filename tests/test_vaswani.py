@@ -39,7 +39,7 @@ from hfattn import (
 )
 from hfattn.attention import DISTRIBUTIONS, SCORES
 from hfattn.files import read_json
-from hfattn.models import attention, modeling_vaswani
+from hfattn.models import attention, modeling_vaswani, vaswani_steps
 from hfattn.models.attention import Attention
 from hfattn.models.modeling_vaswani import VaswaniAttention, sinusoidal_positions
 from hfattn.training.matrix_products import compare_products, onednn_products
@@ -1293,6 +1293,29 @@ def test_few_positions_have_no_fused_kernels_where_onednn_multiplies(fused_calls
         assert fused_calls
     # Products in float32, or rounded to bfloat16 where the CPU computes with that.
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 if compare_products().error < 4 else 0.1)
+
+
+def test_lean_beams_by_onednn_are_products_of_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its fused kernels are slow; the text is that of the fused kernels, with padding, and with nothing else, too."""
+    model, calls = make(eos_token_id=None, bos_token_id=1, decoder_start_token_id=1), []
+    kernel = vaswani_steps.scaled_dot_product_attention
+
+    def counted(*args: Any) -> torch.Tensor:
+        calls.append(args)
+        return kernel(*args)
+
+    monkeypatch.setattr(vaswani_steps, "scaled_dot_product_attention", counted)
+    inputs = {"input_ids": ids(3, 7), "attention_mask": torch.tensor([[1] * 7, [0] * 3 + [1] * 4, [0] * 7])}
+    options: dict[str, Any] = {"max_new_tokens": 9, "num_beams": 3, "num_return_sequences": 3}
+    expected = model.generate(**inputs, **options)
+    assert calls
+    calls.clear()
+    with onednn_products():
+        model.float().generate(**inputs, **options)
+        assert not calls
+    monkeypatch.setattr(vaswani_steps, "is_faster_unfused", lambda query, keys, training: True)
+    assert torch.equal(model.double().generate(**inputs, **options), expected)
+    assert not calls
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
 
+from .attention import is_faster_unfused
 from .configuration_layers import STANDARD_ATTENTION
 from .fast_generation import LeanLinear, Steps, unhooked
 from .modeling_vaswani import (
@@ -164,7 +165,7 @@ class LayerSteps:
         states = residual.after(states, self._attend(residual.before(states), position, inherited))
         residual = layer.cross_attn_residual
         query = self._heads(self.query(residual.before(states)), 1)[0]
-        context = scaled_dot_product_attention(query, self.keys, self.values, self.mask)
+        context = _attended(query, self.keys, self.values, self.mask)
         states = residual.after(states, self.output(self._join(context)))
         residual = layer.feed_forward_residual
         output: torch.Tensor = residual.after(states, self._feed_forward(residual.before(states)))
@@ -178,7 +179,7 @@ class LayerSteps:
         heads = self._heads(self.own_inputs(states), 3)
         self.memory[:, :, :, start:end] = heads[1:]
         keys, values = self.memory[:, :, :, :end].unbind()
-        return self.own_output(self._join(scaled_dot_product_attention(heads[0], keys, values, inherited)))
+        return self.own_output(self._join(_attended(heads[0], keys, values, inherited)))
 
     def _feed_forward(self, states: torch.Tensor) -> torch.Tensor:
         feed_forward, inner = self.layer.feed_forward, self.fc1(states)
@@ -196,6 +197,16 @@ class LayerSteps:
     def _join(self, heads: torch.Tensor) -> torch.Tensor:
         """(B, h, k, d) -> (N, h d)."""
         return heads.transpose(1, 2).reshape(-1, heads.shape[1] * self.width)
+
+
+def _attended(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return the context (B, h, k, d) of hypotheses."""
+    if query.shape[2] == 1 or not is_faster_unfused(query, keys, training=False):
+        return scaled_dot_product_attention(query, keys, values, mask)
+    energies = query * query.shape[-1] ** -0.5 @ keys.transpose(-2, -1)
+    # Where all keys are padding, their values are zero, and infinite energies would give NaN.
+    energies = energies if mask is None else energies.masked_fill(~mask, torch.finfo(energies.dtype).min)
+    return energies.softmax(-1) @ values
 
 
 __all__ = ["VaswaniSteps", "lean_reason"]
