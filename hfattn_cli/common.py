@@ -117,7 +117,10 @@ def require_vocabulary(tokenizer: Any, *texts: str) -> None:
 
     for text in texts:
         if missing := uncovered_characters(tokenizer, text):
-            raise UserError(f"The text contains {missing[0]!r}, which is not in the model's vocabulary; remove it.")
+            raise UserError(
+                f"The text contains {missing[0]!r}, which is not in the model's vocabulary; remove it, or train with "
+                "tokenizer.unknown: true."
+            )
 
 
 def check_output(path: Path, kinds: tuple[str, ...] = (".html", ".png", ".svg", ".pdf")) -> None:

@@ -19,7 +19,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from typer.testing import CliRunner
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM, VaswaniConfig, VaswaniForCausalLM
-from hfattn.data import PackedBlocks, open_text, pack, read_documents, split_corpus
+from hfattn.data import (
+    Demonstration,
+    Demonstrations,
+    EncodedDemonstrations,
+    PackedBlocks,
+    open_text,
+    pack,
+    read_documents,
+    split_corpus,
+)
 from hfattn.errors import UserError
 from hfattn.evaluation import score_ids, score_opened, score_text
 from hfattn.generation import TokenStreamer
@@ -136,6 +145,15 @@ def test_what_is_too_short_or_skips_is_refused() -> None:
         PackedBlocks(np.arange(8), 8)
     with pytest.raises(UserError, match="A stride of 9 skips tokens; write a whole number from 1 to the length"):
         PackedBlocks(np.arange(20), 8, 9)
+
+
+def test_an_unknown_character_is_refused() -> None:
+    advice = "is not in the tokenizer's vocabulary; .* learned with tokenizer.unknown: true"
+    with pytest.raises(UserError, match=rf"The text has 'ñ' \(U\+00F1\), which {advice}"):
+        pack(["año"], build_character_tokenizer("ao"))
+    shown = Demonstrations("two", [Demonstration("ao", "a"), Demonstration("año", "a")])
+    with pytest.raises(UserError, match=rf"The data have 'ñ' \(U\+00F1\), which {advice}"):
+        EncodedDemonstrations(shown, build_character_tokenizer("ao", ends=True), 8)
 
 
 def test_a_corpus_is_one_document_or_several(tmp_path: Path) -> None:
@@ -504,6 +522,19 @@ BAD: list[BadInput] = [
     ("--sample.decoding '{a: {temperature: -1}}'", "has temperature -1; write 0, or 0.01"),
     ("--sample.decoding '{a: {top_p: 1.5}}'", "has top_p 1.5; write a number above 0, at most 1"),
     ("--sample.decoding '{a: {top_k: 0.5}}'", "has top_k 0.5; write a whole number"),
+    ("--sample.decoding '{}'", "decoding is empty; write at least one way, such as"),
+    (
+        f"--sample.prompts '[The cat, {'the cat ' * 64}]'",
+        "sample.prompts has 'the cat .*, which has .* tokens, and the model has 64 positions for it and its",
+    ),
+    (
+        lambda f: [*SCRATCH[:2], "--tokenizer.kind", "char", "--sample.prompts", "[The cat, ñ]"],
+        "sample.prompts has 'ñ', and 'ñ' is not in the .* learned with tokenizer.unknown: true",
+    ),
+    (
+        lambda f: [*SCRATCH[:2], "--tokenizer", "{kind: bpe, vocab_size: 300, sampling: 0.1}"],
+        "The texts are encoded once, before training; remove tokenizer.sampling",
+    ),
     ("--sample.prompts []", "prompts is empty or has an empty prompt; write at least one"),
     ("--model '{model_type: gtp2}'", "model.model_type is 'gtp2'; write a model type"),
     (from_scratch("--model.n_layers 2"), "'model.n_layers' is not a field of gpt2; did you mean"),

@@ -81,6 +81,8 @@ def test_an_empty_part_is_refused(split: Sequence[float]) -> None:
     connected = pairs(*product("ab", "cd"))
     with pytest.raises(UserError, match=r"1 groups of connected pairs, and split .* leaves a part empty"):
         split_by_shared_text(connected, split, seed=1)
+    with pytest.raises(UserError, match=r"1 groups of connected questions, .* add groups of connected questions"):
+        split_by_shared_text(connected, split, seed=1, unit="questions")
     with pytest.raises(UserError, match=r"1 sentences, and split .* leaves a part empty"):
         split_by_phrase(texts("one sentence here"), split, seed=1)
 

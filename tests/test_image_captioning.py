@@ -146,6 +146,10 @@ class TestImageCaptioning(FinishedRun, BadInputs):
         ("--model.model_type bahdanau", "model.model_type is 'bahdanau'; write show_attend_tell"),
         ("--model.freeze_vision true", "model.freeze_vision keeps a pretrained encoder as it is; write vision.name"),
         ("--training.label_smoothing_factor 0.1", "label_smoothing_factor would leave out the terms of the attention"),
+        (
+            "--tokenizer '{kind: bpe, vocab_size: 300, sampling: 0.1}'",
+            "encoded once, before training; remove tokeni",
+        ),
         ("--augmentation.mixup 0.2", "mixup and cutmix mix classes, and an image has a caption here; write 0"),
     ]
     files: ClassVar[set[str]] = {

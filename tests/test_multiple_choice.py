@@ -242,6 +242,10 @@ class TestMultipleChoice(FinishedRun, BadInputs):
             "--data.label_column context",
             "Line 1 of questions.jsonl has the label 'the .* and 2 choices; write the index",
         ),
+        (
+            lambda f: ["--data.dataset", questions_file(f / "shared.jsonl")],  # all are connected by shared choices
+            "shared.jsonl has 1 groups of connected questions, .* leaves a part empty; add groups of connected ques",
+        ),
         ("--data.label_column null", "nothing says which choice is right"),
         ("--data.distractors 2", "write label_column: null and one of choice_columns"),
         ("--data.choice_columns [context] --data.label_column null", "nothing says which choice is right"),

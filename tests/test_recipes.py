@@ -211,9 +211,9 @@ BAD: list[BadInput] = [
     (lambda f: ["--data.dataset", written(f / "a.txt", "The end " * 4)], "and one window of 16 needs 17"),
     (
         lambda f: ["--data.dataset", written(f / "end.txt", "The end " * 90 + "ñ")],
-        r"end\.txt has 'ñ' \(U\+00F1\), which is not in the tokenizer's vocabulary; .* with unknown: true",
+        r"end\.txt has 'ñ' \(U\+00F1\), which is not in the tokenizer's vocabulary; .* with tokenizer.unknown: true",
     ),
-    ("--sample.prompt ñ", "sample.prompt has 'ñ', which does not occur"),
+    ("--sample.prompt ñ", "sample.prompt has 'ñ', which does not occur .*, or tokenizer.unknown: true"),
     ("--dta.window 8", "'dta' is not a field of this recipe; did you mean 'data'"),
     ("--data.max_lenth 8", "'data.max_lenth' is not a field of this recipe; did you mean 'data.max_length'"),
     ("--model.hiden_size 8", "did you mean 'hidden_size'"),

@@ -167,8 +167,8 @@ def _check_tokenizer(examples: Demonstrations, tokenizer: PreTrainedTokenizerBas
         raise UserError("The tokenizer has no end token, so no model learns where a completion ends; use another.")
     if missing := uncovered_characters(tokenizer, examples.counts):
         raise UserError(
-            f"The data have {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; use "
-            "another tokenizer."
+            f"The data have {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; "
+            "remove it, or use a tokenizer that was learned with tokenizer.unknown: true."
         )
 
 

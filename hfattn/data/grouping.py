@@ -12,7 +12,9 @@ Kind = TypeVar("Kind", bound=Examples[Any])
 PHRASE_WORDS = 3  # shorter phrases, such as "a film", occur in most parts of any dataset
 
 
-def split_by_shared_text(pairs: Kind, split: Sequence[float | int | str], seed: int, large: float = 0.0) -> list[Kind]:
+def split_by_shared_text(
+    pairs: Kind, split: Sequence[float | int | str], seed: int, large: float = 0.0, unit: str = "pairs"
+) -> list[Kind]:
     """Split pairs, or examples of more texts, so that no text occurs in two parts.
 
     Pairs that share a text are connected, and the pairs of a connected component go into one part. The largest
@@ -24,6 +26,7 @@ def split_by_shared_text(pairs: Kind, split: Sequence[float | int | str], seed: 
         split: fractions or counts of pairs, see ``split_positions``. The parts come as close as the components allow.
         seed: random seed for the order of components of the same size.
         large: share of the pairs above which a component is assigned before the others.
+        unit: plural name of the pairs, used in messages.
 
     Raises:
         UserError: the split is impossible, or leaves a part empty.
@@ -33,14 +36,14 @@ def split_by_shared_text(pairs: Kind, split: Sequence[float | int | str], seed: 
         connected[component].append(item)
     order = list(connected.values())
     Random(seed).shuffle(order)
-    lacking = [where.stop - where.start for where in split_positions(len(pairs), split, "pairs")]
+    lacking = [where.stop - where.start for where in split_positions(len(pairs), split, unit)]
     part_of: dict[str, int] = {}
     for items in sorted(order, key=lambda items: len(items) if len(items) > large * len(pairs) else 0, reverse=True):
         part = lacking.index(max(lacking))
         lacking[part] -= len(items)
         part_of |= dict.fromkeys((pairs.texts(item)[0] for item in items), part)
     return pairs.distribute(
-        [part_of[pairs.texts(item)[0]] for item in pairs], split, len(order), "groups of connected pairs"
+        [part_of[pairs.texts(item)[0]] for item in pairs], split, len(order), f"groups of connected {unit}"
     )
 
 

@@ -75,8 +75,8 @@ def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, backward: boo
         )
     if missing := uncovered_characters(tokenizer, chain.from_iterable(texts)):
         raise UserError(
-            f"The text has {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; use "
-            "another tokenizer."
+            f"The text has {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; "
+            "remove it, or use a tokenizer that was learned with tokenizer.unknown: true."
         )
     backend = tokenizer.backend_tokenizer
     backend.no_padding()

@@ -196,7 +196,7 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str |
     if missing := uncovered_characters(tokenizer, text.counts):
         raise UserError(
             f"{text.name} has {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; "
-            "build the tokenizer from this text, or with unknown: true."
+            "remove it, or train with tokenizer.unknown: true."
         )
     vocabulary_size = len(tokenizer)
     dtype = np.uint8 if vocabulary_size <= 1 << 8 else np.uint16 if vocabulary_size <= 1 << 16 else np.uint32

@@ -6,14 +6,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data import Documents, EncodedDemonstrations, PackedBlocks, PackedText, Streams, TextSize, pack, prompt_ids
+from ..errors import UserError
 from ..evaluation import BackwardDirection, score_rows
-from ..generation import is_chat, read_prompt, sample_text, write_completions
+from ..generation import is_chat, prompt_fault, prompt_length, read_prompt, sample_text, write_completions
 from ..hub import texts_to_publish
 from ..loading import max_positions, reads_backward
 from ..metrics import text_scores
+from ..tokenizers import uncovered_characters
 from ..training.causal_lm import EvaluatedTexts
 from ..training.sample_config import CausalSampleConfig
 from .base import TrainedRun, leave_behind
@@ -129,6 +131,22 @@ def exact_match(run: TrainedRun, dataset: EncodedDemonstrations, number: int) ->
     written = write_completions(run.model, run.tokenizer, [prompts[i] for i in fitting], longest, rows)
     right = sum(text.strip() == turns[i][1].strip() for i, text in zip(fitting, written, strict=True))
     return {"exact_match": right / len(chosen), "written": len(chosen)}
+
+
+def check_prompts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]) -> None:
+    """Check that a model can continue the texts of ``sample.prompts``, which a model for chats reads as messages.
+
+    Raises:
+        UserError: one has no tokens, as many as the model has positions, or an unknown character.
+    """
+    for prompt in prompts:
+        if missing := uncovered_characters(tokenizer, prompt):
+            raise UserError(
+                f"sample.prompts has {prompt!r}, and {missing[0]!r} is not in the tokenizer's vocabulary; write "
+                "another prompt, or use a tokenizer that was learned with tokenizer.unknown: true."
+            )
+        if fault := prompt_fault(model, prompt_length(model, tokenizer, prompt)):
+            raise UserError(f"sample.prompts has {prompt!r}, which {fault}.")
 
 
 def continuations(model: Any, tokenizer: PreTrainedTokenizerBase, sample: CausalSampleConfig, seed: int) -> list[str]:

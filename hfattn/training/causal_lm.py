@@ -37,6 +37,7 @@ from ..fields import at_least, one_of
 from ..generated import GENERATED, check_generated, generated_for
 from ..loading import ModelLocation, load_model_config, reads_backward
 from ..tokenizers import TokenizerConfig, build_tokenizer
+from .config import build_section
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, TrainingArguments
@@ -168,6 +169,23 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
             held = {self.key(item) for part in parts if part != "train" for item in parts[part]}
             parts["train"] = train.without(held, self.key, "prompts")
         return parts
+
+
+class TokenizerLocation(ModelLocation):
+    """The section ``tokenizer`` of a model from scratch whose tokenizer exists."""
+
+    section: ClassVar[str] = "tokenizer"
+
+
+def check_tokenizer(section: dict[str, Any]) -> None:
+    """Check the section ``tokenizer`` of a model from scratch, which locates a tokenizer, or has the kind to learn.
+
+    Raises:
+        UserError: it is not valid, or segmentations would be sampled.
+    """
+    given = build_section(TokenizerConfig if "kind" in section else TokenizerLocation, section, "tokenizer.")
+    if isinstance(given, TokenizerConfig) and given.sampling:
+        raise UserError("The texts are encoded once, before training; remove tokenizer.sampling.")
 
 
 def learned_tokenizer(config: TokenizerConfig, texts: Iterable[str], template: str | None) -> PreTrainedTokenizerBase:

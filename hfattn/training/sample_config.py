@@ -31,6 +31,8 @@ class CausalSampleConfig:
             raise ValueError("prompts is empty or has an empty prompt; write at least one character for each.")
 
     def validate_decoding(self) -> None:
+        if not self.decoding:
+            raise ValueError("decoding is empty; write at least one way, such as {greedy: {temperature: 0}}.")
         for name, options in self.decoding.items():
             if unknown := sorted(set(options) - set(DECODING)):
                 raise ValueError(f"decoding {name!r} has {unknown[0]!r}; write {', '.join(DECODING)}.")

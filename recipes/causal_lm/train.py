@@ -10,7 +10,7 @@ accelerate launch recipes/causal_lm/train.py --config recipes/causal_lm/shakespe
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -32,11 +32,11 @@ from hfattn.evaluation import score_rows
 from hfattn.fields import at_least
 from hfattn.generation import set_chat, set_ends
 from hfattn.hub import vocabulary_texts
-from hfattn.loading import Loaded, ModelLocation, load_model, load_tokenizer, max_positions
+from hfattn.loading import Loaded, load_model, load_tokenizer, max_positions
 from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
 from hfattn.publish_sections import check_language_model
 from hfattn.reports.base import TrainedRun
-from hfattn.reports.causal_lm import continuations, exact_match, report, with_text_scores
+from hfattn.reports.causal_lm import check_prompts, continuations, exact_match, report, with_text_scores
 from hfattn.tokenizers import TokenizerConfig
 from hfattn.training import (
     FineTuningTrainer,
@@ -55,25 +55,22 @@ from hfattn.training import (
 )
 from hfattn.training.causal_lm import CausalDataConfig as DataConfig
 from hfattn.training.causal_lm import (
+    TokenizerLocation,
     check_state,
     check_stride,
     check_text,
+    check_tokenizer,
     encode_parts,
     learned_tokenizer,
     predicts_previous,
     with_chat_template,
 )
-from hfattn.training.config import build_section
 from hfattn.training.sample_config import CausalSampleConfig
 
 RECIPE = "causal_lm"
 
 
 # Configuration
-
-
-class TokenizerLocation(ModelLocation):
-    section: ClassVar[str] = "tokenizer"
 
 
 @strict
@@ -114,7 +111,7 @@ def validate(config: Config) -> None:
             f"A model from scratch trains all weights; write tuning.method: full, not {config.tuning.method}."
         )
     check_positions(own_config(config, vocab_size=1 << 20), config.data.max_length)
-    build_section(TokenizerConfig if "kind" in config.tokenizer else TokenizerLocation, config.tokenizer, "tokenizer.")
+    check_tokenizer(config.tokenizer)
 
 
 def own_config(config: Config, vocab_size: int, **ids: int | None) -> PreTrainedConfig:
@@ -187,6 +184,7 @@ def main(command: RecipeCommand) -> None:
             check_packing(loaded.model, name)
         set_ends(loaded.model, train_set.ends)
     set_chat(loaded.model, chat)
+    check_prompts(loaded.model, tokenizer, config.sample.prompts)
     loaded.model.generation_config.pad_token_id = tokenizer.pad_token_id
     loaded = loaded._replace(changed=chat or loaded.model.generation_config.eos_token_id != known_ends)
     model = tuned(loaded, config.tuning, "CAUSAL_LM", new_tokens)

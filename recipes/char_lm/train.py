@@ -122,7 +122,8 @@ def main(command: RecipeCommand) -> None:
     tokenizer = build_character_tokenizer(training_text.counts, **asdict(config.tokenizer))
     if missing := uncovered_characters(tokenizer, config.sample.prompt):
         raise UserError(
-            f"sample.prompt has {missing[0]!r}, which does not occur in the training part; write another prompt."
+            f"sample.prompt has {missing[0]!r}, which does not occur in the training part; write another prompt, or "
+            "tokenizer.unknown: true."
         )
     encoded = encode_text(text, tokenizer)
     entropies = {"unigram entropy": encoded.unigram_entropy(), "bigram entropy": encoded.bigram_entropy()}

@@ -89,6 +89,8 @@ def validate(config: Config) -> None:
         UserError: a section is invalid, or two do not go together.
     """
     config.check_captioner()
+    if config.tokenizer.sampling:
+        raise UserError("The captions are encoded once, before training; remove tokenizer.sampling.")
     if config.augmentation.mixes:
         raise UserError("mixup and cutmix mix classes, and an image has a caption here; write 0.")
     if config.model.get("freeze_vision") and config.augmentation != ImageAugmentationConfig():

@@ -98,7 +98,8 @@ class DataConfig(PartsConfig[Choices]):
         )
 
     def cut(self, whole: Choices, seed: int) -> list[Choices]:
-        return split_by_shared_text(whole, self.split, seed)  # no context and no right choice is in two parts
+        # No context and no right choice is in two parts.
+        return split_by_shared_text(whole, self.split, seed, unit=self.unit)
 
     def read_parts(self, seed: int, given: Source | None = None) -> dict[str, Choices]:
         parts = super().read_parts(seed, given)
