@@ -55,6 +55,7 @@ from .metrics import (
     token_statistics,
     translation_report,
 )
+from .models import BiLMForCausalLM, CharRNNForCausalLM
 from .tokenizers import is_character_tokenizer, uncovered_characters
 
 # Languages of the built-in templates, by their names in the place of data.
@@ -169,7 +170,8 @@ def score_text(
         model: a causal language model in evaluation mode.
         tokenizer: its tokenizer.
         text: text of at least one window.
-        window, stride: see ``score_ids``; the default window is the number of positions of the model.
+        window, stride: see ``score_ids``; the default window is the number of positions of the model. A recurrent model
+            reads the whole text by default and carries its state.
 
     Returns:
         The scores of ``score_ids`` per token, and those of ``text_scores``.
@@ -179,8 +181,10 @@ def score_text(
             raises it.
     """
     positions = max_positions(model.config)
-    if window is None and positions is None:
-        raise UserError("The model says nothing of how many tokens it can read at once; give a window.")
+    if window is None and positions is None and not isinstance(model, BiLMForCausalLM | CharRNNForCausalLM):
+        raise UserError(
+            "The model says nothing of how many tokens it can read at once; give a window (hfattn score has --window)."
+        )
     if window is not None and positions is not None and window > positions:
         raise UserError(f"A window of {window} tokens is more than the model's {positions} positions; give fewer.")
     packed = pack([text], tokenizer, reads_backward(model.config))
@@ -322,6 +326,8 @@ def evaluate_folder(
         return evaluate_classifier(model, tokenizer, texts, threshold=threshold)
     if model.can_generate():
         _refuse(name, limit=limit, threshold=threshold)
+        if columns and len(columns) > 1:
+            raise UserError(f"columns names {len(columns)} columns, and {name} reads one text; name the one with it.")
         opened = open_text(data, config=config, split=split, **({"text_column": columns[0]} if columns else {}))
         return score_opened(model, tokenizer, opened)
     raise UserError(f"{name} is a {type(model).__name__}, which has no measure here; its recipe measures it.")

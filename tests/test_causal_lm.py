@@ -18,7 +18,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
-from hfattn import CharRNNConfig, CharRNNForCausalLM, VaswaniConfig, VaswaniForCausalLM
+from hfattn import BiLMConfig, BiLMForCausalLM, CharRNNConfig, CharRNNForCausalLM, VaswaniConfig, VaswaniForCausalLM
 from hfattn.data import (
     Demonstration,
     Demonstrations,
@@ -227,6 +227,26 @@ def test_a_character_model_scores_the_same_as_a_model_of_any_tokens() -> None:
     assert as_text["characters"] == as_characters["characters"] == len(text) - 1
 
 
+@pytest.mark.parametrize("kind", ["char_rnn", "bilm"])
+def test_a_recurrent_model_of_subwords_reads_a_text_of_any_length(tmp_path: Path, kind: str) -> None:
+    """Its state is carried, as one window over the whole text does."""
+    tokenizer = byte_tokenizer(SENTENCES)
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocab_size": len(tokenizer), "hidden_size": 8}
+    model = CharRNNForCausalLM(CharRNNConfig(**sizes)) if kind == "char_rnn" else BiLMForCausalLM(BiLMConfig(**sizes))
+    text = " ".join(SENTENCES * 80)
+    length = len(pack([text], tokenizer))
+    assert length > 2048 + 1
+    expected = score_text(model.eval(), tokenizer, text, length - 1)
+    assert score_text(model, tokenizer, text) == pytest.approx(expected, rel=1e-5)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    words = ["evaluate", tmp_path / "model", written(tmp_path / "text.txt", text)]
+    done = CliRunner().invoke(app, list(map(str, words)))
+    assert done.exit_code == 0, done.output
+    assert int(dict(line.split() for line in done.stdout.splitlines())["tokens"]) == length - 1
+
+
 def literal_nats(model: Any, ids: list[int], block: int, stride: int) -> float:
     """Each token by itself, from the block that is the first to end with it or behind it."""
     nats = 0.0
@@ -329,6 +349,8 @@ def test_options_that_a_language_model_has_no_use_for_are_refused(tmp_path: Path
         done = CliRunner().invoke(app, ["evaluate", str(model), str(text), option, "1"])
         name = option[2:].replace("-", "_")
         assert (done.exit_code, f"{name} is not for the task of {model}; leave it" in done.stderr) == (2, True), done
+    done = CliRunner().invoke(app, ["evaluate", str(model), str(text), "--columns", "text,label"])
+    assert (done.exit_code, f"columns names 2 columns, and {model} reads one text" in done.stderr) == (2, True), done
     done = CliRunner().invoke(app, ["score", str(model), str(text), "--stride", "4"])
     assert (done.exit_code, "A stride of 4 is for windows, and the whole text is read" in done.stderr) == (2, True)
 
