@@ -96,6 +96,8 @@ def test_each_variant_of_multi30k_is_valid_and_differs_from_the_others() -> None
         ("not above", [33.0, 33.1, 32.9], [30.0, 30.1, 29.9], "refuted"),
         ("equal to", [29.8, 29.9, 29.7], [30.0, 30.1, 29.9], "supported"),
         ("equal to", [33.0, 33.1, 32.9], [30.0, 30.1, 29.9], "refuted"),
+        ("equal to", [30.6, 30.7, 30.5], [30.0, 30.1, 29.9], "supported"),  # another mean, and within the tolerance
+        ("equal to", [31.0, 31.1, 30.9], [30.0, 30.1, 29.9], "undecided"),  # the tolerance is in the interval
         ("equal to", [31.0], [30.0, 30.1], "not tested"),
     ],
 )

@@ -184,9 +184,8 @@ def verdict(statement: Statement, left: Sample | None, right: Sample | float | N
     """Judge a statement by the confidence interval of the difference.
 
     Returns:
-        "supported" if the whole interval agrees with the statement; "refuted" if the interval excludes 0 and lies where
-        the statement does not hold, even in part; "undecided" otherwise; "not tested" with fewer than two runs of a
-        variant. The interval follows.
+        "supported" if the statement holds in the whole interval; "refuted" if it holds nowhere in it; "undecided"
+        otherwise; "not tested" with fewer than two runs of a variant. The interval follows.
     """
     for each in (left, right):
         if each is None or (isinstance(each, Sample) and each.number < 2):
@@ -199,7 +198,7 @@ def verdict(statement: Statement, left: Sample | None, right: Sample | float | N
     word = "undecided"
     if smallest <= low and high <= largest and not (is_strict and low <= 0 <= high):
         word = "supported"
-    elif (high < 0 and low < smallest) or (low > 0 and high > largest):
+    elif high < smallest or low > largest:
         word = "refuted"
     return f"{word} ({(low + high) / 2:+.3g}; {low:+.3g} to {high:+.3g})"
 

@@ -119,16 +119,20 @@ CLAIMS = {
             *(Statement(f"exponent, {way}", "full", "above", 1.8) for way in PASSES),
             *(
                 Statement(f"exponent, {way}", row, "equal to", 1.05, 0.15)
-                for row in (WINDOW, OF_ENCODERS[0])
+                for row in (WINDOW, LOCAL, OF_ENCODERS[0])
                 for way in PASSES
             ),
             *(
                 Statement(f"exponent, {way}", row, "equal to", 1.15, 0.25)
-                for row in (LINEAR, PERFORMER, "fourier")
+                for row in (LINEAR, *PERFORMERS, *OF_ENCODERS[1:])
                 for way in PASSES
             ),
             Statement("exponent of memory, training", "full", "equal to", 1.0, 0.1),
             Statement("exponent of memory, training", WINDOW, "equal to", 1.0, 0.1),
+            *(
+                Statement("exponent of memory, training", row, "not above", 1.0, 0.1)
+                for row in (*OF_DECODERS[1:], *OF_ENCODERS)
+            ),
         ),
         tuple(Panel(way, "n", f"CPU ms, {way}", log_x=True, log_y=True) for way in PASSES),
         benchmark=BENCHMARK,

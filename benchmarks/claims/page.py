@@ -16,9 +16,9 @@ the rounds of a benchmark. The models are small and the runs are short, so a sec
 only.
 
 The statements below a table are judged by the 95% confidence interval of a difference of means (Student's t over the
-seeds or rounds): *supported* if the whole interval agrees with the statement, *refuted* if the interval excludes zero
-and does not agree with it, and *undecided* otherwise. Settings and criteria were fixed before the measurements; a
-section says which variants were added later.
+seeds or rounds): *supported* if the statement holds in the whole interval, *refuted* if it holds nowhere in it, and
+*undecided* otherwise. Settings and criteria were fixed before the measurements; a section says which variants were
+added later, and which settings were changed after earlier runs.
 """
 
 
