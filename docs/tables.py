@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 
 import yaml
 
@@ -60,11 +61,15 @@ def spaces() -> str:
 
 
 def _score(name: str) -> tuple[str, Recorded]:
-    """Return the score of a recorded run of a configuration, and the run."""
+    """Return the score of a recorded run of a configuration, or the mean of its seeds, and the first run."""
     path = ROOT / "recipes" / f"{name}.yaml"
     expected = read_expected(path.with_suffix(SUFFIX))
-    run = (own_runs(expected, path) or expected.full.recorded)[0]
-    return f"{run.score:.4g} {metric_name(metric_of(run, expected))}", run
+    runs = own_runs(expected, path) or expected.full.recorded
+    scores = [run.score for run in runs if run.overrides == runs[0].overrides]
+    score, name = f"{mean(scores):.4g}", metric_name(metric_of(runs[0], expected))
+    if len(scores) > 1:
+        score, name = f"{score} ± {stdev(scores):.2g}", f"{name}, {len(scores)} seeds"
+    return f"{score} {name}", runs[0]
 
 
 def real_models() -> str:
