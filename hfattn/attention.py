@@ -118,9 +118,9 @@ def attend(
     elif parameters:
         raise ValueError("parameters belong to the name of a score; a module already has its own.")
     prepared = attention.prepare(key)
+    if pattern == "full" and pattern_options:
+        raise ValueError('pattern_options belong to a pattern; the pattern is "full", which has none.')
     if pattern == "full" and not causal:
-        if pattern_options:
-            raise ValueError('pattern_options belong to a pattern; the pattern is "full", which has none.')
         return attention(query, prepared, value, mask, need_weights, multiplier, bias=bias)
     return _attend_with_pattern(
         attention, query, prepared, value, mask, need_weights, multiplier, bias, pattern, pattern_options or {}, causal
@@ -172,6 +172,7 @@ def _attend_with_pattern(
         )
     if mask is not None:
         mask = checked_mask(mask, query, value)
+        mask = mask[(None,) * (max(query.ndim, value.ndim) - mask.ndim)]
     batch = torch.broadcast_shapes(query.shape[:-2], value.shape[:-2], *(tensor.shape[:-2] for tensor in prepared))
     query, value, *keys_of_parts = (tensor.expand(*batch, *tensor.shape[-2:]) for tensor in (query, value, *prepared))
     for option in options:

@@ -291,15 +291,18 @@ def test_a_static_cache() -> None:
     assert torch.equal(*generated)
 
 
-@pytest.mark.parametrize("pattern", ["linear", "performer", "fourier", "linformer", "fastformer"])
+OPTIONS: dict[str, dict[str, Any]] = {"linformer": {"rank": 2, "max_length": 9}, "fixed": {"block": 3}}
+
+
+@pytest.mark.parametrize("pattern", ["linear", "performer", "fourier", "linformer", "fastformer", "fixed"])
 @pytest.mark.parametrize("name", POSITION_BIASES)
-def test_a_pattern_without_energies_is_refused(name: str, pattern: str) -> None:
-    options = {"rank": 2, "max_length": 9} if pattern == "linformer" else {}
+def test_a_pattern_that_adds_no_bias_is_refused(name: str, pattern: str) -> None:
+    options = OPTIONS.get(pattern, {})
     with pytest.raises(StrictDataclassError) as error:
         VaswaniConfig(**SMALL, positions=name, encoder_pattern=["full", pattern], encoder_pattern_options=options)
     assert str(error.value.__cause__) == (
-        f"positions is {name!r}, a bias of the energies, and the pattern {pattern!r} computes none; "
-        "write other positions, or the pattern 'full' or 'window'."
+        f"positions is {name!r}, a bias of the energies, which the pattern {pattern!r} does not add; write "
+        "other positions, or the pattern 'full', 'window' without global_tokens, 'block_local' or 'memory'."
     )
 
 

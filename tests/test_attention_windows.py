@@ -509,6 +509,13 @@ def test_what_a_pattern_cannot_do_is_one_sentence() -> None:
     with pytest.raises(ValueError, match="a pattern of attention has a cache of its own"):
         model.generate(ids, cache_implementation="static", max_new_tokens=2)
     attention = Attention(4, 4, "location", score_options={"max_length": 9})
+    with pytest.raises(StrictDataclassError, match="The score 'location' needs the index of each key"):
+        language_model(
+            decoder_pattern="fixed",
+            decoder_pattern_options={"block": 3},
+            self_attention_score="location",
+            self_attention_score_options={"max_length": 20},
+        )
     with pytest.raises(ValueError, match="The score 'location' needs the index of each key"):
         Window(window=2)(attention, torch.randn(3, 4), attention.prepare(torch.randn(3, 4)), torch.randn(3, 4))
     attention = Attention(4, 4)
@@ -519,16 +526,17 @@ def test_what_a_pattern_cannot_do_is_one_sentence() -> None:
 # The function
 
 
-@pytest.mark.parametrize(
-    ("pattern", "options"),
-    [
-        ("window", {"window": 5, "dilation": 2}),
-        ("window", {"window": 5, "global_tokens": 3}),
-        ("block_local", {"block": 4}),
-        ("strided", {"stride": 4}),
-        ("fixed", {"block": 4, "last": 1, "part": "distant"}),
-    ],
-)
+PATTERNS_OF_ATTEND: list[tuple[str, dict[str, Any]]] = [
+    ("window", {"window": 5, "dilation": 2}),
+    ("window", {"window": 5, "global_tokens": 3}),
+    ("block_local", {"block": 4}),
+    ("strided", {"stride": 4}),
+    ("strided", {"stride": 4, "part": "local"}),
+    ("fixed", {"block": 4, "last": 1, "part": "distant"}),
+]
+
+
+@pytest.mark.parametrize(("pattern", "options"), PATTERNS_OF_ATTEND)
 @pytest.mark.parametrize("causal", [True, False])
 def test_attend_with_a_pattern_equals_attend_with_its_mask(pattern: str, options: dict[str, int], causal: bool) -> None:
     torch.manual_seed(0)
@@ -547,6 +555,20 @@ def test_attend_with_a_pattern_equals_attend_with_its_mask(pattern: str, options
     expected, expected_weights = attend(query, key, value, **given, mask=mask)
     torch.testing.assert_close(context, expected, atol=1e-12, rtol=0)
     torch.testing.assert_close(weights, expected_weights, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("pattern", "options"), PATTERNS_OF_ATTEND)
+@pytest.mark.parametrize("shape", [(70,), (1, 70), (1, 1, 70)])
+def test_a_mask_of_the_keys_may_have_fewer_dimensions(
+    pattern: str, options: dict[str, Any], shape: tuple[int, ...]
+) -> None:
+    """It is broadcast, and the text is long enough for blocks."""
+    torch.manual_seed(0)
+    states, real = torch.randn(2, 3, 70, 4, dtype=torch.float64), (torch.arange(70) >= 15)
+    given: dict[str, Any] = {"pattern": pattern, "pattern_options": options, "need_weights": False}
+    context, _ = attend(states, states, states, **given, mask=real.view(shape))
+    expected, _ = attend(states, states, states, **given, mask=real.expand(2, 3, 1, 70))
+    torch.testing.assert_close(context, expected, atol=1e-12, rtol=0)
 
 
 def test_the_pattern_fixed_shows_the_last_key_of_each_block_by_default() -> None:
@@ -578,6 +600,7 @@ WINDOW = {"pattern": "window", "pattern_options": {"window": 2}}
         ({"pattern": "window"}, "The pattern 'window' needs the option 'window'; pass pattern_options={'window': a"),
         ({"pattern": "window", "pattern_options": {"width": 2}}, "'width' is not an option of the pattern 'window'"),
         ({"pattern_options": {"window": 2}}, 'pattern_options belong to a pattern; the pattern is "full"'),
+        ({"pattern_options": {"window": 2}, "causal": True}, "pattern_options belong to a pattern"),
         ({**WINDOW, "mask": torch.ones(3, 3).bool()}, "with a pattern, pass one of the keys"),
         ({**WINDOW, "multiplier": torch.ones(3, 3)}, "A multiplier has a value for each query and key"),
         ({**WINDOW, "bias": torch.ones(3, 3)}, "A bias has a value for each query and key"),

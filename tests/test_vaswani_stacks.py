@@ -182,6 +182,14 @@ def test_a_later_layer_of_a_group_has_no_weights_to_compare_queries_with_keys() 
     assert parts[1] == ["out_proj"]
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_each_parameter_of_groups_has_a_gradient(norm: str) -> None:
+    """Otherwise, distributed training without Trainer ends in an error."""
+    model, target = make(VaswaniForConditionalGeneration, norm=norm, **GROUPS), ids(2, 5)
+    model(input_ids=ids(2, 7), labels=target).loss.backward()
+    assert not [name for name, parameter in model.named_parameters() if parameter.grad is None]
+
+
 def test_groups_of_one_layer_are_the_dense_model() -> None:
     ones: dict[str, Any] = {
         "encoder_attention_groups": [1, 1],

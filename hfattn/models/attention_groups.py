@@ -103,6 +103,8 @@ class SharedWeights(TokenMixer):
 class SharedOutput(TokenMixer):
     """Cross-attention of a later layer of a group: the first one's output, through a W^O of its own."""
 
+    reads_states = False
+
     def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         width = config.num_attention_heads * config.head_width

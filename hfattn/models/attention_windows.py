@@ -114,11 +114,7 @@ class Layout:
                 f"There are {num_queries} queries and {num_keys} keys; a pattern puts the last query at the position "
                 "of the last key, so pass at least as many keys as queries."
             )
-        if isinstance(attention.score, Location):
-            raise ValueError(
-                "The score 'location' needs the index of each key, and this pattern compares a query with some keys "
-                "only; write another score, or the pattern 'full'."
-            )
+        check_score(attention.score)
         if start is None:
             start = first_position(real)
         if bias is not None and not self.takes_bias:
@@ -273,8 +269,9 @@ class Layout:
         num_blocks = -(-num_queries // self.block)
         queries = torch.arange(num_blocks * self.block, device=places.device) + num_keys - num_queries
         queries = queries.view(num_blocks, *[1] * (-3 - dim), self.block, 1)
-        behind = places[..., None, :, :] <= queries
-        mask = there[..., None, :, :] & (behind if causal else torch.ones_like(behind))
+        of_blocks, there = (each[(None,) * (-dim - 1 - each.ndim)].unsqueeze(dim) for each in (places, there))
+        behind = of_blocks <= queries
+        mask = there & (behind if causal else torch.ones_like(behind))
         return [at(tensor, places).unsqueeze(dim) for tensor in tensors], mask
 
     def _whole_blocks(self, num_queries: int, ahead: int, lead: int | torch.Tensor, span: int) -> range | None:
@@ -348,6 +345,19 @@ def real_keys(attention_mask: torch.Tensor | None) -> tuple[torch.Tensor | None,
         return None, 0
     real = attention_mask.bool()[:, None, None]
     return real, first_position(real)
+
+
+def check_score(score: nn.Module) -> None:
+    """Check that a score does not depend on the index of a key.
+
+    Raises:
+        ValueError: it does.
+    """
+    if isinstance(score, Location):
+        raise ValueError(
+            "The score 'location' needs the index of each key, and this pattern compares a query with some keys only; "
+            "write another score, or the pattern 'full'."
+        )
 
 
 def first_position(real: torch.Tensor | None) -> int | torch.Tensor:
@@ -650,11 +660,18 @@ class BlockwiseAttention(VaswaniAttention):
 
     Args:
         config, layer_idx, kind, is_causal, gain: see ``VaswaniAttention``.
+
+    Raises:
+        ValueError: the score needs the index of a key.
     """
 
     takes_padding_mask = True
     takes_bias = True
     keeping: KeepingLayout | None = None  # a layout whose kept keys contain those of all heads
+
+    def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+        super().__init__(config, layer_idx, kind, is_causal, gain)
+        check_score(self.attention.score)
 
     @property
     def layouts(self) -> list[tuple[Layout, list[int]]]:

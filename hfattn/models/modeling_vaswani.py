@@ -181,11 +181,13 @@ class TokenMixer(Penalized):
         takes_padding_mask: whether ``attention_mask`` is that of the tokens, (B, S), instead of a mask of all pairs of
             queries and keys.
         takes_bias: whether it adds the bias of positions to its energies.
+        reads_states: whether its output depends on the hidden states that it is given.
         shared_parameters: names of parameters of which there is one for all layers of this class.
     """
 
     takes_padding_mask = False
     takes_bias = False
+    reads_states = True
     shared_parameters: tuple[str, ...] = ()
 
     def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
@@ -442,8 +444,8 @@ def make_self_attention(config: LayersConfig, layer_idx: int, is_causal: bool, g
         raise ValueError(f"The pattern {name!r} needs the option {missing[0]!r}; write it in {stack}_pattern_options.")
     if config.positions in POSITION_BIASES and not kind.takes_bias:
         raise ValueError(
-            f"positions is {config.positions!r}, a bias of the energies, and the pattern {name!r} computes none; "
-            "write other positions, or the pattern 'full' or 'window'."
+            f"positions is {config.positions!r}, a bias of the energies, which the pattern {name!r} does not add; "
+            "write other positions, or the pattern 'full', 'window' without global_tokens, 'block_local' or 'memory'."
         )
     return kind(config, layer_idx, "self", is_causal, gain, **options)
 
@@ -499,11 +501,10 @@ class VaswaniFeedForward(nn.Module):
 class AddAndNorm(nn.Module):
     """Residual connection and norm of a sub-layer f: LN(x + f(x)) (post), x + f(LN(x)) (pre), or x + f(x) (none)."""
 
-    def __init__(self, config: LayersConfig, reads_embeddings: bool = False) -> None:
+    def __init__(self, config: LayersConfig, needs_norm: bool = True) -> None:
         super().__init__()
         self.is_pre = config.norm == "pre"
-        is_normed = self.is_pre and reads_embeddings and config.embedding_norm
-        self.norm = nn.Identity() if is_normed else make_norm(config)
+        self.norm = make_norm(config) if needs_norm or not self.is_pre else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
 
     def before(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -525,9 +526,13 @@ def make_norm(config: LayersConfig) -> nn.Module:
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.bias)
 
 
-def make_residual(config: LayersConfig, reads_embeddings: bool = False) -> AddAndNorm:
-    """Return the residual connection of a sub-layer."""
-    return (option_class("reversible") if config.reversible else AddAndNorm)(config, reads_embeddings)
+def make_residual(config: LayersConfig, needs_norm: bool = True) -> AddAndNorm:
+    """Return the residual connection of a sub-layer.
+
+    Args:
+        needs_norm: whether the sub-layer reads hidden states that have no norm yet.
+    """
+    return (option_class("reversible") if config.reversible else AddAndNorm)(config, needs_norm)
 
 
 class VaswaniLayer(nn.Module):
@@ -552,7 +557,8 @@ class VaswaniEncoderLayer(VaswaniLayer, GradientCheckpointingLayer):
         super().__init__()
         gain = _gain(config, in_decoder=False)
         self.self_attn = make_self_attention(config, layer_idx, is_causal=False, gain=gain)
-        self.self_attn_residual = make_residual(config, reads_embeddings=layer_idx == 0 and config.latents is None)
+        reads_embeddings = layer_idx == 0 and config.latents is None
+        self.self_attn_residual = make_residual(config, not (reads_embeddings and config.embedding_norm))
         self.feed_forward = VaswaniFeedForward(config, gain)
         self.feed_forward_residual = make_residual(config)
 
@@ -572,10 +578,10 @@ class VaswaniDecoderLayer(VaswaniLayer, GradientCheckpointingLayer):
         super().__init__()
         gain = _gain(config, in_decoder=True)
         self.self_attn = make_self_attention(config, layer_idx, is_causal=True, gain=gain)
-        self.self_attn_residual = make_residual(config, reads_embeddings=layer_idx == 0)
+        self.self_attn_residual = make_residual(config, layer_idx > 0 or not config.embedding_norm)
         if config.is_encoder_decoder:
             self.cross_attn = make_attention(config, layer_idx, "cross", is_causal=False, gain=gain)
-            self.cross_attn_residual = make_residual(config)
+            self.cross_attn_residual = make_residual(config, self.cross_attn.reads_states)
         self.feed_forward = VaswaniFeedForward(config, gain)
         self.feed_forward_residual = make_residual(config)
 
