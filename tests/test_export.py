@@ -409,6 +409,50 @@ def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not (tmp_path / "onnx").exists()
 
 
+def decoder(**fields: Any) -> VaswaniForCausalLM:
+    sizes = {"vocab_size": 13, "hidden_size": 16, "intermediate_size": 20, "decoder_layers": 2}
+    return VaswaniForCausalLM(VaswaniConfig(**sizes, num_attention_heads=2, **fields)).eval()
+
+
+PATTERNS: dict[str, dict[str, Any]] = {
+    "window": {"window": 5},
+    "block_local": {"block": 4},
+    "memory": {"segment_length": 4, "memory_length": 6},
+    "linear": {},
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_of_decoders_in_onnx_read_texts_of_several_blocks(tmp_path: Path, pattern: str) -> None:
+    fields = {"decoder_pattern": pattern, "decoder_pattern_options": PATTERNS[pattern]}
+    model = randomize(decoder(**fields))
+    export("onnx", model_folder(tmp_path / "ours", model), tmp_path / "onnx")
+    for length in (128, 129, 300):
+        ids, mask = torch.randint(13, (2, length)), torch.ones(2, length, dtype=torch.long)
+        mask[1, : length // 3] = 0
+        with torch.no_grad():
+            expected = model(ids, attention_mask=mask).logits
+        found = run_onnx(tmp_path / "onnx", input_ids=ids, attention_mask=mask)["logits"]
+        torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"decoder_pattern": ["full", "strided"], "decoder_pattern_options": {"stride": 4}}, "strided"),
+        ({"decoder_pattern": "performer"}, "performer"),
+        (
+            {"decoder_pattern": "window", "decoder_pattern_options": {"window": 4, "global_tokens": 2}},
+            "window with global",
+        ),
+    ],
+)
+def test_a_pattern_without_a_graph_is_refused(tmp_path: Path, fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=f"decoder_pattern is {named}.*, for which there is no ONNX graph .*; use the"):
+        export("onnx", model_folder(tmp_path / "ours", decoder(**fields)), tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
 # CTranslate2
 
 

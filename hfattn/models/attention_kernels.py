@@ -7,6 +7,7 @@ O(S m d) for all queries together, and a causal decoder only stores S and z of t
 Shapes: B batch, h heads, T queries, S keys, d width of a head, m features φ.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ def causal_sums(
     value: torch.Tensor,
     scale: torch.Tensor,
     state: State | None,
-    chunk: int,
+    chunk: int | None,
 ) -> tuple[torch.Tensor, State]:
     """Return Σ_{j ≤ i} φ(q_i)·φ(k_j) e^{-M_i} v_j, in O(T (m d + chunk (m + d))).
 
@@ -53,6 +54,7 @@ def causal_sums(
         value: v_j, (…, T, d).
         scale: M, (…, T), which does not decrease.
         state: Σ_j φ(k_j) e^{-M} v_jᵀ over earlier keys, (…, m, d), and the last M, (…, 1).
+        chunk: number of positions; None: all.
 
     Returns:
         (…, T, d), and the state after these keys.
@@ -61,8 +63,11 @@ def causal_sums(
         state = key.new_zeros(*key.shape[:-2], key.shape[-1], value.shape[-1]), scale[..., :1]
     sums, before = state
     outputs = []
-    chunks = (*(tensor.split(chunk, -2) for tensor in (query, key, value)), scale.split(chunk, -1))
-    for q, k, v, m in zip(*chunks, strict=True):
+    chunks: Iterable[tuple[torch.Tensor, ...]] = [(query, key, value, scale)]
+    if chunk is not None:
+        vectors = (tensor.split(chunk, -2) for tensor in (query, key, value))
+        chunks = zip(*vectors, scale.split(chunk, -1), strict=True)
+    for q, k, v, m in chunks:
         earlier = (before - m).exp()[..., None] * (q @ sums)
         outputs.append(earlier + causal_kernel(q, k, m) @ v)
         last = m[..., -1:]
@@ -184,7 +189,9 @@ class KernelAttention(VaswaniAttention):
             # With a column of ones, the last column of Σ φ(k_j) v_jᵀ is z = Σ φ(k_j).
             value = nn.functional.pad(widen(value), (0, 1), value=1.0)
             if self.is_causal:
-                sums, state = causal_sums(query, key, value, scale, state, CHUNK)
+                # A graph for texts of any length cannot depend on the number of chunks.
+                chunk = None if torch.compiler.is_exporting() else CHUNK
+                sums, state = causal_sums(query, key, value, scale, state, chunk)
             else:
                 sums = query @ (key.transpose(-1, -2) @ value)
             total = sums[..., -1:]
