@@ -460,7 +460,9 @@ def test_a_backward_model_is_not_streamed(stages: Stages) -> None:
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 4])
-def test_the_classifier_is_unfrozen_from_its_head_down(stages: Stages, tmp_path: Path, epochs: int) -> None:
+def test_the_classifier_is_unfrozen_from_its_head_down(
+    stages: Stages, tmp_path: Path, epochs: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     training = {"num_train_epochs": epochs, "max_steps": -1, "eval_strategy": "epoch", "save_strategy": "epoch"}
     results = train_here(
         CLASSIFICATION,
@@ -475,7 +477,10 @@ def test_the_classifier_is_unfrozen_from_its_head_down(stages: Stages, tmp_path:
         name for name in layers if not torch.equal(after.model.get_parameter(name), before.model.get_parameter(name))
     }
     assert changed == set(layers[: epochs - 1])
-    assert results["model"]["trained_share"] == 1
+    frozen = {1: ("model.",), 2: ("model.layers.0.", "model.embed_tokens."), 4: ()}[epochs]
+    trained = sum(each.numel() for name, each in after.named_parameters() if not name.startswith(frozen))
+    assert results["model"]["trained_parameters"] == trained
+    assert ("gradual_unfreezing needs 4 epochs to train all layers, and" in capfd.readouterr().err) == (epochs < 4)
     assert results["model"]["base_model"] == "run"
 
 

@@ -1,6 +1,8 @@
 """Fine-tuning of all weights, low-rank updates, or the head alone; lower layers may learn later and more slowly."""
 
+import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -222,10 +224,14 @@ class FineTuningTrainer(ReliableTrainer):
         """Freeze the layers that are further from the head than the number of epochs before this one."""
         super().begin_epoch(epoch)
         if self.tuning.gradual_unfreezing:
-            depths = self._depths()
-            for name, parameter in self._parameters().items():
-                if name in self._trained:
-                    parameter.requires_grad_(depths[name] <= epoch)
+            self._unfreeze(epoch)
+
+    def _unfreeze(self, epoch: int) -> int:
+        """Freeze the layers that are not trained in an epoch, and return the number of epochs in which all are."""
+        depths, parameters = self._depths(), self._parameters()
+        for name in self._trained:
+            parameters[name].requires_grad_(depths[name] <= epoch)
+        return 1 + max(depths[name] for name in self._trained)
 
     def _parameters(self) -> dict[str, nn.Parameter]:
         return dict(self.model.named_parameters())
@@ -239,8 +245,16 @@ class FineTuningTrainer(ReliableTrainer):
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         output = super().train(*args, **kwargs)
-        for name in self._trained:  # gradual unfreezing may not have reached all layers
-            self._parameters()[name].requires_grad_(True)
+        if self.tuning.gradual_unfreezing:
+            epochs = math.ceil(self.state.epoch)
+            needed = self._unfreeze(epochs - 1)  # so that the parameters that were trained are counted
+            if epochs < needed:
+                print(
+                    f"tuning.gradual_unfreezing needs {needed} epochs to train all layers, and there were {epochs}; "
+                    "the others were not trained.",
+                    file=sys.stderr,
+                    flush=True,
+                )
         if self.tuning.method == "lora" and self.is_world_process_zero():
             assert self.source is not None
             for config in self.model.peft_config.values():
