@@ -56,6 +56,7 @@ from .metrics import (
     translation_report,
 )
 from .models import BiLMForCausalLM, CharRNNForCausalLM
+from .models.pipeline_attn_translation import TEXT_TO_TEXT
 from .tokenizers import is_character_tokenizer, uncovered_characters
 
 # Languages of the built-in templates, by their names in the place of data.
@@ -296,6 +297,10 @@ def evaluate_folder(
         raise UserError(f"{name} reads images, which has no measure here; its recipe measures it.")
     if model.config.is_encoder_decoder:
         _refuse(name, threshold=threshold)
+        if TEXT_TO_TEXT in (model.config.to_dict().get("task_specific_params") or {}):
+            raise UserError(
+                f"{name} reads each task in a text of its own, which has no measure here; its recipe measures it."
+            )
         source, target = _named(columns, ("source", "target"))
         pairs = read_pairs(data, source_column=source, target_column=target, **places)
         pairs = pairs if limit is None else pairs.sample(limit, seed=0)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import LocalEntryNotFoundError
 from torch.nn import functional
 from transformers.utils import cached_file
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 MODULES = "modules.json"
 _POOLING, _NORMALIZE, _READING = "1_Pooling", "2_Normalize", "sentence_bert_config.json"
+_PROMPTS = "config_sentence_transformers.json"
 # The names of the poolings in sentence-transformers, in its files of today and, with a prefix, in older ones.
 _NAMES = {"first": "cls", "mean": "mean", "max": "max", "mean_sqrt": "mean_sqrt_len_tokens"}
 _OLD_NAMES = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "mean_sqrt": "mean_sqrt_len_tokens"}
@@ -80,8 +83,8 @@ def read_modules(location: ModelLocation) -> SentenceModules | None:
     """Return what ``modules.json`` of a model says; None if there is none.
 
     Raises:
-        UserError: the model has a module that hfattn does not have, such as a dense layer, it lowercases texts, or a
-            file is damaged.
+        UserError: the model has a module that hfattn does not have, such as a dense layer, it lowercases texts or puts
+            a prompt before them, a file is damaged, or the Hub cannot be reached.
     """
     listed = _json(location, MODULES)
     if listed is None:
@@ -102,6 +105,12 @@ def read_modules(location: ModelLocation) -> SentenceModules | None:
         raise UserError(
             f"{location.name} lowercases texts before they are tokenized (do_lower_case), which hfattn does not; use "
             "it with sentence-transformers."
+        )
+    prompts: Any = _json(location, _PROMPTS)
+    if isinstance(prompts, dict) and (name := prompts.get("default_prompt_name")) is not None:
+        raise UserError(
+            f"{location.name} puts the prompt {name!r} before each text (default_prompt_name), which hfattn does not; "
+            "use it with sentence-transformers."
         )
     length = reading.get("max_seq_length") if isinstance(reading, dict) else None
     return SentenceModules(
@@ -133,12 +142,11 @@ def _json(location: ModelLocation, file: str) -> Any:
             (read_json if file == MODULES else read_json_object)(folder / file) if (folder / file).is_file() else None
         )
     with loading_errors(location, files=file), hub_errors(location.name, revision=location.revision):
-        path = cached_file(
-            location.name,
-            file,
-            revision=location.revision or "main",
-            _raise_exceptions_for_missing_entries=False,
-        )
+        revision = location.revision or "main"
+        path = cached_file(location.name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
+        # Without a connection, the result is None too.
+        if path is None and file == MODULES and try_to_load_from_cache(location.name, file, revision=revision) is None:
+            raise LocalEntryNotFoundError(file)
     return None if path is None else read_json(Path(path))
 
 

@@ -18,7 +18,15 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
-from hfattn import BiLMConfig, BiLMForCausalLM, CharRNNConfig, CharRNNForCausalLM, VaswaniConfig, VaswaniForCausalLM
+from hfattn import (
+    BiLMConfig,
+    BiLMForCausalLM,
+    CharRNNConfig,
+    CharRNNForCausalLM,
+    CharRNNForSequenceClassification,
+    VaswaniConfig,
+    VaswaniForCausalLM,
+)
 from hfattn.data import (
     Demonstration,
     Demonstrations,
@@ -513,6 +521,15 @@ def from_scratch(words: str) -> Words:
     return lambda folder: [*SCRATCH, *words.split()]
 
 
+def classifier(folder: Path) -> Path:
+    """A recurrent language model that became a classifier."""
+    tokenizer = byte_tokenizer(SENTENCES)
+    CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer), hidden_size=8)).save_pretrained(folder)
+    CharRNNForSequenceClassification.from_pretrained(folder).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 BAD: list[BadInput] = [
     ("--data.dataset no.txt", "no.txt was not found locally or on the Hub"),
     (lambda f: ["--data.dataset", written(f / "e.txt", " \n")], "e.txt is empty; it must have at least"),
@@ -527,6 +544,7 @@ BAD: list[BadInput] = [
     ("--model.name ./none", "none was not found locally or on the Hub"),
     (lambda f: ["--model.name", tiny_model(f / "bert", "bert", SENTENCES)], "is an encoder such"),
     (lambda f: ["--model.name", tiny_model(f / "d", "distilbert")], "which transformers does not support for CausalLM"),
+    (lambda f: ["--model.name", classifier(f / "clf")], r"has no weights .*, so it is not a language model; give one"),
     (lambda f: ["--model.name", mismatched(f)], "tokens, and the model has 100 embeddings; write the"),
     (
         lambda f: ["--config", written(f / "c.yaml", "model: {model_type: char_rnn, conditioning_size: 8}\n")],

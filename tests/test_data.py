@@ -197,6 +197,16 @@ def test_each_row_of_a_stream_continues_the_row_before(processes: int, batch_siz
             assert len(text) == part // 10 * 10
 
 
+@pytest.mark.parametrize(("length", "num_streams"), [(30, 7), (5, 4), (3, 8), (2, 1)])
+def test_streams_for_evaluation_may_be_shorter_than_a_window(length: int, num_streams: int) -> None:
+    streams = Streams(IDS[:length], window=10, num_streams=num_streams, keep_tail=True)
+    batches = list(DataLoader(streams, num_streams, sampler=streams.sampler(0), collate_fn=streams.collate))
+    targets = torch.cat([batch["shift_labels"] for batch in batches], 1)
+    assert targets[targets != -100].tolist() == IDS[1:length].tolist()
+    with pytest.raises(UserError, match=f"The text has {length} tokens, too few for {num_streams} streams"):
+        Streams(IDS[:length], window=10, num_streams=num_streams)
+
+
 @pytest.mark.parametrize("num_streams", [1, 4, 7])
 def test_streams_for_evaluation_predict_every_token_once(num_streams: int) -> None:
     """Up to a token for each stream was left out, although the size of the whole text divides the loss."""
@@ -228,7 +238,7 @@ def test_bad_texts(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="stride of 11 skips characters; write a whole number from 1 to the length"):
         Windows(IDS, 10, 11)
     for short in (Windows, lambda ids, window: Streams(ids, window, 1)):
-        with pytest.raises(UserError, match="10 characters"):
+        with pytest.raises(UserError, match=r"10 (characters|tokens)"):
             short(IDS[:10], 10)
     (tmp_path / "a.txt").write_text("abc")
     with pytest.raises(UserError, match=r"a.txt has 'c' \(U\+0063\)"):

@@ -654,6 +654,22 @@ def test_a_model_that_lowercases_by_itself_is_refused(tmp_path: Path) -> None:
         load_sentence_encoder(str(folder))
 
 
+def test_a_model_that_puts_a_prompt_before_each_text_is_refused(tmp_path: Path) -> None:
+    """Its vectors in sentence-transformers are others."""
+    folder = tiny_sentence_encoder(tmp_path / "model")
+    file = folder / "config_sentence_transformers.json"
+    file.write_text(json.dumps({"prompts": {"query": "search_query: "}, "default_prompt_name": None}))
+    assert load_sentence_encoder(str(folder)).embed(["dog"]).shape[0] == 1
+    file.write_text(json.dumps({"prompts": {"query": "search_query: "}, "default_prompt_name": "query"}))
+    with pytest.raises(UserError, match=r"puts the prompt 'query' before each text \(default_prompt_name\)"):
+        load_sentence_encoder(str(folder))
+
+
+def test_a_model_that_is_nowhere_is_not_said_to_lack_a_file() -> None:
+    with pytest.raises(UserError, match="someone/encoder was not found locally, and the Hub cannot be reached"):
+        load_sentence_encoder("someone/encoder")
+
+
 def test_texts_are_cut_at_the_length_of_the_modules(tmp_path: Path) -> None:
     folder = tiny_sentence_encoder(tmp_path / "model")
     encoder = load_sentence_encoder(str(folder))

@@ -23,6 +23,7 @@ from hfattn.data.documents import Document, Documents
 from hfattn.data.spans import SENTINEL, sentinel_ids
 from hfattn.data.tasks import shared_between_tasks
 from hfattn.errors import UserError
+from hfattn.evaluation import evaluate_folder
 from hfattn.hub.measuring import plan_measurement
 from hfattn.metrics import task_scores
 from hfattn.pipelines import TextToTextPipeline
@@ -499,6 +500,11 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
 
     def places(self, data: dict[str, Any]) -> list[str]:
         return [f"{name}={task['dataset']}" for name, task in data["tasks"].items() if task["dataset"] != "dates"]
+
+    def test_one_file_for_all_tasks_is_not_evaluated(self, finished: Path) -> None:
+        """Its sentences would be read without the text of their task."""
+        with pytest.raises(UserError, match="reads each task in a text of its own, which has no measure here; its rec"):
+            evaluate_folder(str(finished / "run"), str(finished / "reviews.tsv"))
 
     def test_the_data_of_each_task_are_named_to_measure_it(self, finished: Path) -> None:
         results = json.loads((finished / "run" / "results.json").read_text())

@@ -143,20 +143,20 @@ class Streams(_Batches):
         num_streams: number of rows of a batch, over all processes.
         keep_tail: whether to predict every token of the text except the first once (for evaluation): the last window
             of each part may be shorter, and the targets after the end of the text are -100. Otherwise what does not
-            fill a window of each part is left out.
+            fill a window of each part is left out, and each part has at least one window.
 
     Raises:
-        UserError: the parts are shorter than one window.
+        UserError: the text is too short.
     """
 
     def __init__(self, ids: np.ndarray, window: int, num_streams: int, keep_tail: bool = False) -> None:
         self.ids, self.window, self.num_streams = ids, window, num_streams
         self.length = -(-(len(ids) - 1) // num_streams) if keep_tail else (len(ids) - 1) // num_streams
         self.num_steps = -(-self.length // window) if keep_tail else self.length // window
-        if self.length < window:
+        if self.length < (1 if keep_tail else window):
             raise UserError(
-                f"A part of the text has {len(ids)} characters, too few for {num_streams} streams of at least one "
-                f"window of {window}; use a longer text, a smaller batch or shorter windows."
+                f"The text has {len(ids)} tokens, too few for {num_streams} streams of at least one window of "
+                f"{window}; use a longer text, a smaller batch or shorter windows."
             )
 
     def __len__(self) -> int:

@@ -1,5 +1,6 @@
 """Check that a pretrained model and its tokenizer can read inputs of a given length."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -71,11 +72,17 @@ def check_length(longest: int, max_length: int, option: str = "data.max_length")
 
 
 @torch.inference_mode()
-def check_causal(model: "PreTrainedModel", name: str) -> None:
-    """Check that the model's predictions depend on earlier tokens only.
+def check_causal(model: "PreTrainedModel", name: str, new_weights: Sequence[str] = ()) -> None:
+    """Check that the model's predictions depend on earlier tokens only, and that it has learned to predict.
+
+    Args:
+        model: the model.
+        name: its name, for the message.
+        new_weights: names of the weights that its files do not have.
 
     Raises:
-        UserError: the model is an encoder, whose predictions would depend on the tokens to predict.
+        UserError: the model is an encoder, whose predictions would depend on the tokens to predict, or it has another
+            head, such as that of a classifier.
     """
     ids = torch.zeros(2, 8, dtype=torch.long)
     ids[1, -1] = 1
@@ -84,6 +91,11 @@ def check_causal(model: "PreTrainedModel", name: str) -> None:
         raise UserError(
             f"{name} is an encoder such as BERT, which sees the token that it should predict; write the name of a "
             "causal language model, such as openai-community/gpt2."
+        )
+    if new_weights:
+        raise UserError(
+            f"{name} has no weights {new_weights[0]}, so it is not a language model; give one, such as the model that "
+            "it was fine-tuned from."
         )
 
 

@@ -176,7 +176,7 @@ def main(command: RecipeCommand) -> None:
         loaded.model.resize_token_embeddings(len(tokenizer))
     check_model(loaded.model, tokenizer, data.max_length)
     name = config.model.get("name", "The model")
-    check_causal(loaded.model, name)
+    check_causal(loaded.model, name, loaded.new_weights)
     check_state(data, loaded.model, train_set)
     known_ends = loaded.model.generation_config.eos_token_id
     if isinstance(train_set, EncodedDemonstrations):
