@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -492,9 +493,10 @@ def test_means_and_sif_are_those_of_loops(tmp_path: Path) -> None:
     texts = ["The dog runs.", "The cat runs.", "the the dog", "a bird"]
     assert sentence_words(texts[0]) == ["the", "dog", "runs", "."]
     tokens = [sentence_words(text) for text in texts]
-    counts = {word: sum(each.count(word) for each in tokens) for each in tokens for word in each}
-    total = sum(counts.values())
-    for a in (None, 0.1):
+    other = ["the the a", *texts[:1]]
+    for a, corpus in ((None, None), (0.1, None), (0.1, other)):
+        counted = [word for text in corpus or texts for word in sentence_words(text)]
+        counts, total = Counter(counted), len(counted)
         rows = []
         for each in tokens:
             known = [word for word in each if word in table]
@@ -505,7 +507,7 @@ def test_means_and_sif_are_those_of_loops(tmp_path: Path) -> None:
         if a is not None:
             u = np.linalg.svd(right)[2][0]
             right = np.array([row - u * (u @ row) for row in right])
-        made = WordMeans(file, a=a).fit(texts).transform(texts)
+        made = WordMeans(file, a=a).fit(texts, corpus).transform(texts)
         np.testing.assert_allclose(made, right, atol=1e-6)  # the file is read in float32
     with pytest.raises(UserError, match=r"v.txt has no word of the sentences"):
         WordMeans(file).transform(["bird"])

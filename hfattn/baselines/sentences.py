@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +36,16 @@ class WordMeans:
         self.probability: dict[str, float] = {}
         self.component = np.zeros(0)
 
-    def fit(self, texts: Sequence[str]) -> "WordMeans":
-        """Estimate p(w) and u from training sentences; a plain mean has nothing to estimate."""
+    def fit(self, texts: Sequence[str], corpus: Iterable[str] | None = None) -> "WordMeans":
+        """Estimate p(w) and u from training sentences; a plain mean has nothing to estimate.
+
+        Args:
+            texts: the sentences.
+            corpus: texts to estimate p(w) from instead. In few sentences of one kind, the words of their topic are as
+                frequent as function words; the authors count the words of Wikipedia.
+        """
         if self.a is not None:
-            counts = Counter(word for text in texts for word in sentence_words(text))
+            counts = Counter(word for text in corpus or texts for word in sentence_words(text))
             self.probability = {word: number / counts.total() for word, number in counts.items()}
             self.component = np.zeros(0)
             self.component = np.linalg.svd(self.transform(texts), full_matrices=False)[2][0]
