@@ -135,6 +135,10 @@ CAUSAL = {
     "linear": LINEAR,
     "performer, 64 features": Row("performer", {"features": 64}, kernel),
     "performer, 256 features": Row("performer", {"features": 256}, kernel),
+    "strided, 128 keys and each 128th": Row("strided", {"stride": 128}, under_mask),
+    "fixed, up to 128 keys and each 128th": Row("fixed", {"block": 128}, under_mask),
+    "memory, 129 to 256 keys": Row("memory", {"segment_length": 128, "memory_length": 128}),
+    "lsh, 2 rounds": Row("lsh", {"buckets": 16, "keys": 64, "rounds": 2}),
 }
 ENCODER = {
     "full": FULL,
@@ -151,6 +155,10 @@ DECODING = {
     "block_local, 129 to 256 keys": CAUSAL["block_local, 129 to 256 keys"],
     "linear": LINEAR,
     "performer, 256 features": CAUSAL["performer, 256 features"],
+    "memory, 129 to 256 keys": CAUSAL["memory, 129 to 256 keys"],
+    # Their gates have projections of their own, so that there is no such attention alone.
+    "gated_linear": Row("gated_linear"),
+    "gated_delta": Row("gated_delta"),
 }
 
 

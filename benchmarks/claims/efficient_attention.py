@@ -10,8 +10,10 @@ from .claim import Claim, Panel, Statement
 BENCHMARK = "efficient_attention"
 WINDOW, LOCAL, LINEAR = "window, 256 keys", "block_local, 129 to 256 keys", "linear"
 PERFORMER, PERFORMERS = "performer, 256 features", ("performer, 64 features", "performer, 256 features")
+STRIDED, FIXED = "strided, 128 keys and each 128th", "fixed, up to 128 keys and each 128th"
+MEMORY, LSH, GATED = "memory, 129 to 256 keys", "lsh, 2 rounds", ("gated_linear", "gated_delta")
 OF_ENCODERS = ("linformer, rank 256", "fastformer", "fourier")
-OF_DECODERS = (WINDOW, LOCAL, LINEAR, *PERFORMERS)
+OF_DECODERS = (WINDOW, LOCAL, LINEAR, *PERFORMERS, STRIDED, FIXED, MEMORY, LSH)
 
 
 def _entries(
@@ -96,12 +98,13 @@ def decoding() -> list[dict[str, Any]]:
 
 
 GROWTH = ("full", *OF_DECODERS, *OF_ENCODERS)
-STEPS = ("full", WINDOW, LOCAL, LINEAR, PERFORMER)
+STEPS = ("full", WINDOW, LOCAL, LINEAR, PERFORMER, MEMORY, *GATED)
 PASSES = ("forward", "training")
 SETTING = (
     "Attention alone, one text, 8 heads of width 64, in float32 on one thread: CPU time of a forward pass, or of a "
     "forward and a backward pass (*training*). A round measures every variant once. "
 )
+LATER = "`strided`, `fixed`, `memory`, `lsh` and the gated patterns were added later."
 TIME, CACHE = "time after 10,000 / after 1,000", "cache after 10,000 / after 1,000"
 
 CLAIMS = {
@@ -112,21 +115,23 @@ CLAIMS = {
         SETTING + "The exponent a is fitted to time = c n^a from 1,024 tokens to the longest text of the benchmark. "
         "`linformer`, `fastformer` and `fourier` are measured in an encoder, the others in a decoder. "
         "Memory is that of one call, as Linux counts it, and the same in all rounds. The criteria are at least 1.8 for "
-        "dense attention, 0.9 to 1.2 for windows and `linformer`, and 0.9 to 1.4 for the others.",
+        "dense attention, 0.9 to 1.2 for windows, `memory` and `linformer`, 1.2 to 1.6 for `strided` and `fixed`, and "
+        "0.9 to 1.4 for the others. " + LATER,
         GROWTH,
         None,
         (
             *(Statement(f"exponent, {way}", "full", "above", 1.8) for way in PASSES),
             *(
                 Statement(f"exponent, {way}", row, "equal to", 1.05, 0.15)
-                for row in (WINDOW, LOCAL, OF_ENCODERS[0])
+                for row in (WINDOW, LOCAL, MEMORY, OF_ENCODERS[0])
                 for way in PASSES
             ),
             *(
                 Statement(f"exponent, {way}", row, "equal to", 1.15, 0.25)
-                for row in (LINEAR, *PERFORMERS, *OF_ENCODERS[1:])
+                for row in (LINEAR, *PERFORMERS, LSH, *OF_ENCODERS[1:])
                 for way in PASSES
             ),
+            *(Statement(f"exponent, {way}", row, "equal to", 1.4, 0.2) for row in (STRIDED, FIXED) for way in PASSES),
             Statement("exponent of memory, training", "full", "equal to", 1.0, 0.1),
             Statement("exponent of memory, training", WINDOW, "equal to", 1.0, 0.1),
             *(
@@ -143,12 +148,12 @@ CLAIMS = {
         "Dao et al. 2022 (FlashAttention), section 4.3",
         SETTING + "The value is the number of tokens n from which a variant is faster than dense causal attention "
         "(`scaled_dot_product_attention` of torch), interpolated between the measured lengths on logarithmic scales; "
-        "it is 256 or 16,384 if it lies outside of them. Short is up to 512 tokens, long is from 2,048.",
+        "it is 256 or 16,384 if it lies outside of them. Short is up to 512 tokens, long is from 2,048. " + LATER,
         OF_DECODERS,
         None,
         tuple(
             Statement(f"n, {way}", row, relation, bound)
-            for row in (WINDOW, LINEAR, PERFORMER)
+            for row in OF_DECODERS
             for way in PASSES
             for relation, bound in (("above", 512.0), ("below", 2048.0))
         ),
@@ -157,10 +162,13 @@ CLAIMS = {
         from_benchmark=pays,
     ),
     "decoding": Claim(
-        "With a window or a kernel, a step of decoding takes the same time and memory after any number of tokens",
-        "Katharopoulos et al. 2020, section 3.4; Choromanski et al. 2021; Beltagy et al. 2020, section 3.1",
+        "With a window, a memory or a state, a step of decoding takes the same time and memory after any number of "
+        "tokens",
+        "Katharopoulos et al. 2020, section 3.4; Choromanski et al. 2021; Beltagy et al. 2020, section 3.1; Yang et "
+        "al. 2024",
         "One step of a decoder of one layer (width 512, feed-forward network of width 2,048, 8 heads, batch 1) with "
-        "its cache, on one thread: CPU time and bytes of the cache after 10,000 tokens, divided by those after 1,000.",
+        "its cache, on one thread: CPU time and bytes of the cache after 10,000 tokens, divided by those after 1,000. "
+        + LATER,
         STEPS,
         None,
         (

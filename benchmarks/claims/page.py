@@ -100,7 +100,9 @@ def _curves(claim: Claim, entries: list[dict[str, Any]]) -> Any:
     handles: dict[str, Any] = {}
     for axes, panel in zip(figure.subplots(1, len(claim.panels), squeeze=False)[0], claim.panels, strict=True):
         for number, variant in enumerate(claim.variants):
-            _curve(axes, panel, variant, f"C{number}", [each for each in entries if each["variant"] == variant])
+            # There are ten colors.
+            look = {"color": f"C{number % 10}", "linestyle": "--" if number >= 10 else "-"}
+            _curve(axes, panel, variant, look, [each for each in entries if each["variant"] == variant])
         axes.set(xlabel=panel.x, ylabel=panel.y, xscale="log" if panel.log_x else "linear")
         axes.set_yscale("log" if panel.log_y else "linear")
         axes.grid(alpha=0.25)
@@ -111,7 +113,7 @@ def _curves(claim: Claim, entries: list[dict[str, Any]]) -> Any:
     return figure
 
 
-def _curve(axes: Any, panel: Panel, variant: str, color: str, entries: list[dict[str, Any]]) -> None:
+def _curve(axes: Any, panel: Panel, variant: str, look: dict[str, str], entries: list[dict[str, Any]]) -> None:
     curves = [each["curves"][panel.curve] for each in entries if panel.curve in each["curves"]]
     if not curves:
         return
@@ -120,8 +122,10 @@ def _curve(axes: Any, panel: Panel, variant: str, color: str, entries: list[dict
         for at, y in curve:
             by_x.setdefault(at, []).append(y)
     x, heights = sorted(by_x), [by_x[at] for at in sorted(by_x)]
-    axes.plot(x, [sum(each) / len(each) for each in heights], color=color, label=variant)
-    axes.fill_between(x, [min(each) for each in heights], [max(each) for each in heights], color=color, alpha=0.15)
+    axes.plot(x, [sum(each) / len(each) for each in heights], label=variant, **look)
+    axes.fill_between(
+        x, [min(each) for each in heights], [max(each) for each in heights], color=look["color"], alpha=0.15
+    )
 
 
 def render(records: Path = RECORDS) -> str:
