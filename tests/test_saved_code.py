@@ -72,14 +72,14 @@ PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
 SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
-    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3920),
-    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3920),
-    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3920),
+    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3935),
+    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3935),
+    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3935),
     "translator": (
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | GENERATION | {"modeling_vaswani_translation.py", "vaswani_steps.py"},
-        5455,
+        5470,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,

@@ -307,6 +307,12 @@ def test_continuous_batching_writes_what_generate_does(number: int) -> None:
     assert [each.generated_tokens for each in found.values()] == expected
 
 
+def test_continuous_batching_with_a_pattern_is_one_sentence() -> None:
+    model = make(VaswaniForCausalLM, decoder_pattern="window", decoder_pattern_options={"window": 3})
+    with pytest.raises(ValueError, match="a pattern of attention has a cache of its own; use generate"):
+        model.generate_batch([[3, 4, 5]], generation_config=GenerationConfig(max_new_tokens=2))
+
+
 @pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
 def test_local_layers_have_a_base_of_their_own(attn_implementation: str) -> None:
     """All keys and windows in turn, a token at a time and at once, padded on the left."""

@@ -1148,6 +1148,20 @@ class PatternGenerationMixin(GenerationMixin):
             if generation_config.is_assistant:
                 own.activate_past_recording()
 
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        """Make the manager of ``generate_batch()``, as in transformers.
+
+        Raises:
+            ValueError: a pattern of attention has a cache of its own, and the paged cache has all keys.
+        """
+        stack = self.model.decoder
+        if len(stack.matrix_layers()) < len(stack.layers):
+            raise ValueError(
+                "Continuous batching stores all keys in pages, and a pattern of attention has a cache of its own; use "
+                "generate()."
+            )
+        return super().init_continuous_batching(*args, **kwargs)
+
 
 class VaswaniForCausalLM(VaswaniPreTrainedModel, PatternGenerationMixin):
     """The decoder alone, without cross-attention: a language model (Radford et al. 2018)."""
