@@ -16,7 +16,8 @@ from .files import is_full, writing
 from .loading import weights_digest
 from .sentence_encoders import SentenceEncoder, load_sentence_encoder
 
-VECTORS = "vectors"  # name of the tensor in an index
+VECTORS, DIGESTS = "vectors", "digests"  # tensors of an index: the vectors, and by which sentences they are found
+_DIGEST = 16  # bytes
 
 
 def search_sentences(
@@ -32,12 +33,12 @@ def search_sentences(
         file: UTF-8 text file with a sentence on each line; empty lines are left out, and of equal ones all but the
             first.
         number: number of sentences to return.
-        index: safetensors file with the vectors of the sentences. It is written if it does not exist, and read
-            otherwise, so that later searches embed the query alone.
+        index: safetensors file that keeps the vectors of sentences, so that later searches embed the query and new
+            sentences alone. It is created if it does not exist, and may have sentences of several files.
 
     Raises:
         UserError: the model cannot be loaded, the text is empty, the file has no sentence, or the index is that of
-            another model or of other sentences.
+            another model.
     """
     if not text.strip():
         raise UserError("The text to look for is empty; write a few words.")
@@ -89,36 +90,49 @@ def _tokenizer(encoder: SentenceEncoder) -> str:
 
 
 def _vectors(encoder: SentenceEncoder, sentences: Sequence[str], index: Path | None) -> torch.Tensor:
-    """Return the vectors (N, D) of sentences: those of the index, or new ones, which are written to it."""
+    """Return the vectors (N, D) of sentences: those of the index, and new ones, which are added to it."""
     if index is None:
         return encoder.embed(sentences)
-    facts = {
-        "model": weights_digest(encoder.model, f"{encoder.modules} {encoder.max_length} {_tokenizer(encoder)}"),
-        "sentences": hashlib.sha256("\n".join(sentences).encode()).hexdigest(),
-    }
-    if not index.exists():
-        vectors = encoder.embed(sentences)
+    if not index.parent.is_dir():
+        raise UserError(f"{index.parent} is not a folder; create it, or give another file for the index.")
+    model = weights_digest(encoder.model, f"{encoder.modules} {encoder.max_length} {_tokenizer(encoder)}")
+    digests, vectors = (
+        _read_index(index, model) if index.exists() else (torch.empty(0, _DIGEST, dtype=torch.uint8), None)
+    )
+    rows = {bytes(digest): row for row, digest in enumerate(digests.tolist())}
+    keys = [hashlib.blake2b(sentence.encode(), digest_size=_DIGEST).digest() for sentence in sentences]
+    new = {key: sentence for key, sentence in zip(keys, sentences, strict=True) if key not in rows}
+    if new:
+        made = encoder.embed(list(new.values()))
+        vectors = made if vectors is None else torch.cat([vectors, made])
+        digests = torch.cat([digests, torch.tensor([list(key) for key in new], dtype=torch.uint8)])
+        rows |= {key: len(rows) + place for place, key in enumerate(new)}
         with writing(index.parent, "free some space"):
+            part = index.with_name(f"{index.name}.part")
             try:
-                save_file({VECTORS: vectors}, index, facts)
+                save_file({VECTORS: vectors, DIGESTS: digests}, part, {"model": model})
+                part.replace(index)
             except (OSError, SafetensorError) as error:
+                part.unlink(missing_ok=True)
                 if is_full(error):
                     raise
                 raise UserError(f"{index} cannot be written ({error}); give another file.") from error
-        return vectors
+    assert vectors is not None  # there is a sentence
+    return vectors[[rows[key] for key in keys]]
+
+
+def _read_index(index: Path, model: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the digests (M, 16) of the sentences of an index, and their vectors (M, D)."""
     if not index.is_file():
         raise UserError(f"{index} is not a file; give one to read or to create.")
     try:
         with safe_open(index, "pt") as stored:
-            found, vectors = stored.metadata() or {}, stored.get_tensor(VECTORS)
+            made_by = (stored.metadata() or {}).get("model")
+            digests, vectors = stored.get_tensor(DIGESTS), stored.get_tensor(VECTORS)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{index} is not an index of hfattn search ({error}); give another file.") from error
-    for what, digest in facts.items():
-        if found.get(what) != digest:
-            raise UserError(
-                f"{index} was written {'with another model' if what == 'model' else 'for other sentences'}; remove it, "
-                "or give another file."
-            )
-    if vectors.ndim != 2 or len(vectors) != len(sentences):
+    if made_by != model:
+        raise UserError(f"{index} was written with another model; remove it, or give another file.")
+    if vectors.ndim != 2 or digests.shape != (len(vectors), _DIGEST):
         raise UserError(f"{index} is damaged; remove it, or give another file.")
-    return vectors
+    return digests, vectors

@@ -595,14 +595,15 @@ def test_search_lists_the_nearest_sentences_and_keeps_an_index(tmp_path: Path) -
     assert search(model, "a film", file, "--number", 2).output == "".join(lines.splitlines(True)[:2])
     assert search(model, "a film", file, "--index", index).output == lines
     found = load_file(index)["vectors"]
-    save_file({"vectors": found.flip(0)}, tmp_path / "swapped.safetensors", {**metadata(index)})
+    stored = load_file(index) | {"vectors": found.flip(0)}
+    save_file(stored, tmp_path / "swapped.safetensors", metadata(index))
     swapped = search(model, "a film", file, "--index", tmp_path / "swapped.safetensors").output
     assert swapped != lines  # the vectors are read, and not computed again
-    other = written(tmp_path / "other.txt", "Snow\n")
+    torch.testing.assert_close(found, encoder.embed(sentences))
     for words, message in (
         ((model, " ", file), "The text to look for is empty"),
         ((model, "film", written(tmp_path / "empty.txt", "\n")), "empty.txt has no sentence; write one on each line"),
-        ((model, "film", other, "--index", index), "was written for other sentences; remove it"),
+        ((model, "film", file, "--index", tmp_path / "none" / "index"), "none is not a folder; create it, or give"),
         ((model, "film", file, "--index", file), "is not an index of hfattn search"),
         ((tiny_model(tmp_path / "plain", "bert"), "film", file), "has no modules.json, which says how a text becomes"),
     ):
@@ -612,6 +613,35 @@ def test_search_lists_the_nearest_sentences_and_keeps_an_index(tmp_path: Path) -
     tiny_sentence_encoder(tmp_path / "model", pooling="max")
     refused = search(model, "film", file, "--index", index)
     assert "was written with another model" in " ".join(refused.output.split())
+
+
+def test_an_index_embeds_each_sentence_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of lines that are added, moved or removed, and of another file."""
+    model, index = str(tiny_sentence_encoder(tmp_path / "model")), tmp_path / "index.safetensors"
+    embedded: list[str] = []
+    embed = SentenceEncoder.embed
+
+    def counted(self: SentenceEncoder, texts: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        embedded.extend(texts)
+        return embed(self, texts, *args, **kwargs)
+
+    for lines, new in (
+        ("A dull film\nSnow\n", ["A dull film", "Snow"]),
+        ("Paris\nSnow\nA dull film\nThe dog\n", ["Paris", "The dog"]),
+        ("The dog\nMary\n", ["Mary"]),
+        ("Snow\nParis\n", []),
+    ):
+        file = written(tmp_path / "s.txt", lines)
+        expected = search_sentences(model, "a film", file)
+        with monkeypatch.context() as patch:
+            patch.setattr(SentenceEncoder, "embed", counted)
+            found = search_sentences(model, "a film", file, index=index)
+        assert embedded == [*new, "a film"]
+        embedded.clear()
+        assert [text for text, _ in found] == [text for text, _ in expected]
+        np.testing.assert_allclose([each for _, each in found], [each for _, each in expected], atol=1e-6)
+    assert len(load_file(index)["vectors"]) == 5
+    assert [each.name for each in tmp_path.glob("index*")] == [index.name]
 
 
 def test_an_index_is_that_of_one_tokenizer(tmp_path: Path) -> None:
