@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
-from hfattn.training.bands import relative_deviation, transferred_deviation
+from hfattn.training.bands import relative_deviation, sampling_error, transferred_deviation
 from hfattn.training.config import split_overrides
 from hfattn.training.expected import (
     PAGE,
@@ -482,6 +482,15 @@ def test_the_band_of_a_share_is_as_wide_as_its_sampling_error(recipes: Path, tmp
         reason = "every seed scores 1, and three deviations reach beyond 1"
         assert full.band_reason == (reason if right == 500 else None)
         assert full.band_from == "1 seed; sampling error of the examples"
+
+
+def test_the_sampling_error_of_a_search_by_image_is_that_of_the_images() -> None:
+    """The texts are the answers; there were ten of them."""
+    counts = {"examples": 270, "texts": 10}
+    error = math.sqrt(0.75 * 0.25 / 270)
+    assert sampling_error(0.75, "metrics.test.recall_at_1", counts) == pytest.approx(error, rel=0.02)
+    by_text = sampling_error(0.75, "metrics.test.text_to_image_recall_at_1", counts)
+    assert by_text == pytest.approx(math.sqrt(0.75 * 0.25 / 10), rel=0.1)
 
 
 def test_a_perplexity_is_compared_by_its_logarithm() -> None:

@@ -58,12 +58,15 @@ def sampling_error(mean: float, metric: str, counts: Mapping[str, Any]) -> float
     Args:
         mean: score, or mean over seeds.
         metric: its path.
-        counts: the numbers beside the score in ``results.json``; n is the number of tokens of a token accuracy, and
-            the smallest of the whole numbers of any other share.
+        counts: the numbers beside the score in ``results.json``; n is the number of tokens of a token accuracy, that of
+            images of a search by image, and the smallest of the whole numbers of any other share.
     """
     if limits(metric)[1] != 1.0:
         return 0.0
-    token_wise = metric.rpartition(".")[2].startswith("token_")
+    score = metric.rpartition(".")[2]
+    token_wise = score.startswith("token_")
+    if score.startswith("recall_at_") and "texts" in counts:  # each image is a query, and the texts are the answers
+        counts = {"examples": counts["examples"]}
     whole = [value for name, value in counts.items() if type(value) is int and (not token_wise or "tokens" in name)]
     whole = [value for value in whole if value > 1]  # a model that finds nothing has predicted 0
     if not whole:
