@@ -172,6 +172,7 @@ def predict(
     max_new_tokens: int | None = None,
     engine: str = "torch",
     quantization: str | None = None,
+    together_with: Sequence[str | PathLike[str]] = (),
 ) -> list[dict[str, Any]]:
     """Return what a model of any task predicts for each input, as ``hfattn predict`` does for a file.
 
@@ -182,7 +183,8 @@ def predict(
         inputs: for each, its text, or its parts in order or by name: ``text`` and ``pair``, ``question`` and
             ``context``, or ``context`` and ``choices``.
         batch_size: inputs that the model reads at once.
-        abstain, hypotheses, num_beams, max_new_tokens, engine, quantization: see ``hfattn.predicting.PredictOptions``.
+        abstain, hypotheses, num_beams, max_new_tokens, engine, quantization, together_with: see
+            ``hfattn.predicting.PredictOptions``.
 
     Returns:
         For a classifier ``label``, ``probability`` and ``probabilities``, and if a threshold applies ``rejected``; for
@@ -199,7 +201,8 @@ def predict(
 
     if isinstance(inputs, str):
         raise UserError("inputs is one text; give a list of texts.")
-    options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens, engine, quantization)
+    others = tuple(fspath(each) for each in together_with)
+    options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens, engine, quantization, others)
     return list(predictions(open_predictor(fspath(model), options), inputs, batch_size))
 
 

@@ -361,26 +361,41 @@ def evaluate_together(
     Raises:
         UserError: a model gives no probabilities of classes, or the models have other classes.
     """
-    total, classes, texts = None, None, None
-    for name in names:
-        model, tokenizer, _ = load_any_model(name)
-        kind = type(model).__name__
+    classifiers = [load_any_model(name)[:2] for name in names]
+    models = [model for model, _ in classifiers]
+    check_averaged(names, models)
+    texts = read(labels=None if models[0].config.num_labels == 1 else class_names(models[0]))
+    mean = mean_probabilities(classifiers, texts)
+    return _classifier_scores(np.log(np.maximum(mean, np.finfo(mean.dtype).tiny)), texts, threshold)
+
+
+Classifier = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+
+
+def check_averaged(names: Sequence[str], models: Sequence[PreTrainedModel]) -> None:
+    """Check that models are classifiers of texts with one label and the same classes, in any order.
+
+    Raises:
+        UserError: one gives no probabilities of classes, or has other classes.
+    """
+    for name, model in zip(names, models, strict=True):
         others = (is_regression, has_several_labels, is_multiple_choice)
+        kind = type(model).__name__
         if "SequenceClassification" not in kind or any(is_other(model) for is_other in others):
             raise UserError(f"{name} is a {kind} without probabilities of one class; give classifiers of texts.")
-        labels = None if model.config.num_labels == 1 else class_names(model)
-        if texts is None:
-            classes, texts = labels, read(labels=labels)
-        if sorted(labels or []) != sorted(classes or []):
+        if sorted(class_names(model)) != sorted(class_names(models[0])):
             raise UserError(f"{names[0]} and {name} have different classes; give classifiers of the same classes.")
-        probabilities = predicted_probabilities(model, tokenizer, texts)
-        if labels is not None and classes is not None:
-            probabilities = probabilities[:, [labels.index(each) for each in classes]]
-        total = probabilities if total is None else total + probabilities
-    assert total is not None
-    assert texts is not None
-    mean = total / len(names)
-    return _classifier_scores(np.log(np.maximum(mean, np.finfo(mean.dtype).tiny)), texts, threshold)
+
+
+def mean_probabilities(classifiers: Sequence[Classifier], texts: LabeledTexts, rows: int = 128) -> np.ndarray:
+    """Return the mean of the probabilities (n, C) of classifiers, in the order of the classes of the first."""
+    classes = class_names(classifiers[0][0])
+    total = np.zeros(1)
+    for model, tokenizer in classifiers:
+        labels = class_names(model)
+        probabilities = predicted_probabilities(model, tokenizer, texts, rows)
+        total = total + probabilities[:, [labels.index(each) for each in classes]]
+    return total / len(classifiers)
 
 
 def _labeled_texts(

@@ -196,7 +196,7 @@ def _predict_file(predictor: Predictor, inputs: InputFile, output: Path, batch_s
     part = _part(output)
     made_by = {
         "model": predictor.name,
-        "options": asdict(predictor.options),
+        "options": asdict(predictor.options) | {"together_with": list(predictor.options.together_with)},
         "inputs": inputs.rows.name,
         "columns": list(inputs.columns),
     }

@@ -29,11 +29,13 @@ from .engine import EngineTranslator, check_engine
 from .errors import UserError
 from .evaluation import (
     ANSWERS,
+    Classifier,
+    check_averaged,
     class_names,
     has_several_labels,
     is_multiple_choice,
     is_regression,
-    predicted_probabilities,
+    mean_probabilities,
     stored_settings,
     stored_thresholds,
     text_logits,
@@ -77,6 +79,8 @@ class PredictOptions:
         max_new_tokens: longest generated text, in tokens; None selects the default of the model.
         engine: what runs a translator, "torch" or "ctranslate2" (see ``hfattn.engine``).
         quantization: of the engine ctranslate2: "float32" (the default) or "int8".
+        together_with: folders or Hub ids of other classifiers of texts with the same classes, whose probabilities are
+            averaged with those of the first. The threshold of one of them does not apply to the mean.
 
     Raises:
         UserError: a number is below 1.
@@ -88,6 +92,7 @@ class PredictOptions:
     max_new_tokens: int | None = None
     engine: str = "torch"
     quantization: str | None = None
+    together_with: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("hypotheses", "num_beams", "max_new_tokens"):
@@ -221,15 +226,22 @@ def _predictor(name: str, options: PredictOptions) -> Predictor:
         if is_multiple_choice(model):
             options.refuse_except(name)
             return Predictor(name, ("context", CHOICES), 2, partial(_choose, model, tokenizer), tokenizer)
-        options.refuse_except(name, "abstain")
+        options.refuse_except(name, "abstain", "together_with")
         if is_regression(model):
             options.refuse_except(name)
             return Predictor(name, ("text", "pair"), 1, partial(_numbers, model, tokenizer), tokenizer)
         if has_several_labels(model):
             options.refuse_except(name)
             return Predictor(name, ("text", "pair"), 1, partial(_labels, model, tokenizer), tokenizer)
+        if options.together_with:
+            options.refuse_except(name, "together_with")
+            classifiers = [(model, tokenizer), *(load_any_model(other)[:2] for other in options.together_with)]
+            check_averaged([name, *options.together_with], [each for each, _ in classifiers])
+            for other, _ in classifiers:
+                other.to(model.device)
+            return Predictor(name, ("text", "pair"), 1, partial(_classify, classifiers, None), tokenizer)
         bound = _bound(name, stored_settings(model).get("threshold"), options)
-        return Predictor(name, ("text", "pair"), 1, partial(_classify, model, tokenizer, bound), tokenizer)
+        return Predictor(name, ("text", "pair"), 1, partial(_classify, [(model, tokenizer)], bound), tokenizer)
     options.refuse_except(name)
     if "TokenClassification" in kind:
         return Predictor(name, ("text",), 1, _tagger(model, tokenizer), tokenizer)
@@ -284,11 +296,9 @@ def _labeled(inputs: Sequence[Fields]) -> LabeledTexts:
     return unlabeled([(each["text"], each.get("pair", "")) if pairs else each["text"] for each in inputs])
 
 
-def _classify(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, bound: float | None, inputs: Sequence[Fields]
-) -> list[dict[str, Any]]:
-    probabilities = predicted_probabilities(model, tokenizer, _labeled(inputs), len(inputs))
-    return _classes(probabilities, class_names(model), bound)
+def _classify(classifiers: Sequence[Classifier], bound: float | None, inputs: Sequence[Fields]) -> list[dict[str, Any]]:
+    probabilities = mean_probabilities(classifiers, _labeled(inputs), len(inputs))
+    return _classes(probabilities, class_names(classifiers[0][0]), bound)
 
 
 def _classify_images(

@@ -32,6 +32,15 @@ Columns = Annotated[
     ),
 ]
 
+TogetherWith = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="MODEL",
+        help="Another classifier of the same classes: the probabilities are averaged. Can be repeated.",
+    ),
+]
+
 Abstain = Annotated[
     bool | None,
     typer.Option(
@@ -198,14 +207,7 @@ def evaluate(
             min=0.0, max=1.0, help="A classifier abstains if the probability of the predicted class is lower."
         ),
     ] = None,
-    together_with: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with",
-            metavar="MODEL",
-            help="Another classifier of the same classes: the probabilities are averaged. Can be repeated.",
-        ),
-    ] = None,
+    together_with: TogetherWith = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a model on your own data.
@@ -234,6 +236,7 @@ def classify(
         bool, typer.Option("--pair", help="Read two texts as one pair, such as premise, hypothesis.")
     ] = False,
     abstain: Abstain = None,
+    together_with: TogetherWith = None,
     as_json: AsJson = False,
 ) -> None:
     """Classify texts, with the probability of the class.
@@ -254,7 +257,7 @@ def classify(
         require("recipes")
         from hfattn.predicting import PredictOptions, open_predictor, predictions
 
-        predictor = open_predictor(model, PredictOptions(abstain=abstain))
+        predictor = open_predictor(model, PredictOptions(abstain=abstain, together_with=tuple(together_with or ())))
         found = (
             predictions(predictor, [given] if pair else given) if file is None else _of_file(predictor, file, columns)
         )
@@ -288,6 +291,7 @@ def predict(
     ] = None,
     columns: Columns = None,
     abstain: Abstain = None,
+    together_with: TogetherWith = None,
     hypotheses: Annotated[
         int, typer.Option(min=1, help="Give this many translations of each text, or captions of each image.")
     ] = 1,
@@ -319,7 +323,8 @@ def predict(
             raise UserError("--resume continues a file; give it with --output.")
         if output is not None:
             check_new_file(output, resume)
-        options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens, engine, quantization)
+        others = tuple(together_with or ())
+        options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens, engine, quantization, others)
         predictor = open_predictor(model, options)
         inputs = open_inputs(predictor, file, _names(columns), split=split, config=config)
         if output is None:

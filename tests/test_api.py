@@ -47,7 +47,8 @@ def test_the_names_are_those_that_the_documentation_promises() -> None:
     promised = {
         "train": "config, fields, datasets, output_dir, resume, push_to, push_private, search",
         "evaluate": "model, data, options",
-        "predict": "model, inputs, batch_size, abstain, hypotheses, num_beams, max_new_tokens, engine, quantization",
+        "predict": "model, inputs, batch_size, abstain, hypotheses, num_beams, max_new_tokens, engine, quantization, "
+        "together_with",
         "explain": "model, text, method, target, contrast",
         "verify": "model, measure, signer, issuer, trust",
         "push": "model, repo_id, private, public, sign, execute",

@@ -23,6 +23,7 @@ from hfattn import (
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
 )
+from hfattn.api import predict
 from hfattn.clean_process import MEASURED
 from hfattn.errors import UserError
 from hfattn.evaluation import evaluate_folder, score_text
@@ -614,6 +615,17 @@ def test_probabilities_of_two_directions_are_averaged(
     assert found["nats_per_example"] == pytest.approx(nats, rel=1e-4)
     done = CliRunner().invoke(app, ["evaluate", both[0], str(data), "--with", both[1], "--json"])
     assert json.loads(done.stdout)["accuracy"] == found["accuracy"], done.output
+    texts = [row["text"] for row in rows]
+    predicted = predict(both[0], texts, together_with=both[1:])
+    probabilities = [list(each["probabilities"].values()) for each in predicted]
+    torch.testing.assert_close(torch.tensor(probabilities), mean, rtol=0, atol=1e-5)
+    done = CliRunner().invoke(app, ["classify", both[0], texts[0], "--with", both[1]])
+    assert done.output == f"{predicted[0]['probability']:.4f}  {predicted[0]['label']}\n"
+    output = tmp_path / "out.jsonl"
+    done = CliRunner().invoke(app, ["predict", both[0], str(data), "--with", both[1], "--output", str(output)])
+    assert done.exit_code == 0, done.output
+    written = [json.loads(line)["probability"] for line in output.read_text().splitlines()]
+    assert written == pytest.approx([each["probability"] for each in predicted], abs=1e-5)
 
 
 def test_classes_in_another_order_are_averaged_by_name(
@@ -646,5 +658,13 @@ def test_models_of_other_classes_are_not_averaged(
     model.config.id2label = {0: "no", 1: "maybe"}
     model.save_pretrained(tmp_path / "other")
     tokenizer.save_pretrained(tmp_path / "other")
-    with pytest.raises(UserError, match="have different classes; give classifiers of the same classes"):
-        evaluate_folder(first, data, together_with=[str(tmp_path / "other")])
+    for refused in (
+        lambda: evaluate_folder(first, data, together_with=[str(tmp_path / "other")]),
+        lambda: predict(first, ["a film"], together_with=[tmp_path / "other"]),
+    ):
+        with pytest.raises(UserError, match="have different classes; give classifiers of the same classes"):
+            refused()
+    with pytest.raises(UserError, match="together_with is not for the task of"):
+        predict(stages.first, ["a film"], together_with=[first])
+    with pytest.raises(UserError, match=r"abstain is not for the task of .*; its options are together_with"):
+        predict(first, ["a film"], together_with=[first], abstain=True)
