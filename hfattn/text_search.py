@@ -133,6 +133,6 @@ def _read_index(index: Path, model: str) -> tuple[torch.Tensor, torch.Tensor]:
         raise UserError(f"{index} is not an index of hfattn search ({error}); give another file.") from error
     if made_by != model:
         raise UserError(f"{index} was written with another model; remove it, or give another file.")
-    if vectors.ndim != 2 or digests.shape != (len(vectors), _DIGEST):
+    if vectors.ndim != 2 or digests.dtype != torch.uint8 or digests.shape != (len(vectors), _DIGEST):
         raise UserError(f"{index} is damaged; remove it, or give another file.")
     return digests, vectors

@@ -600,8 +600,10 @@ def test_search_lists_the_nearest_sentences_and_keeps_an_index(tmp_path: Path) -
     swapped = search(model, "a film", file, "--index", tmp_path / "swapped.safetensors").output
     assert swapped != lines  # the vectors are read, and not computed again
     torch.testing.assert_close(found, encoder.embed(sentences))
+    save_file(stored | {"digests": stored["digests"].float()}, tmp_path / "damaged", metadata(index))
     for words, message in (
         ((model, " ", file), "The text to look for is empty"),
+        ((model, "film", file, "--index", tmp_path / "damaged"), "damaged is damaged; remove it, or give another file"),
         ((model, "film", written(tmp_path / "empty.txt", "\n")), "empty.txt has no sentence; write one on each line"),
         ((model, "film", file, "--index", tmp_path / "none" / "index"), "none is not a folder; create it, or give"),
         ((model, "film", file, "--index", file), "is not an index of hfattn search"),
