@@ -156,7 +156,7 @@ DECODING = {
     "linear": LINEAR,
     "performer, 256 features": CAUSAL["performer, 256 features"],
     "memory, 129 to 256 keys": CAUSAL["memory, 129 to 256 keys"],
-    # Their gates have projections of their own, so that there is no such attention alone.
+    # Not in CAUSAL: they also project the gates, so their attention cannot be measured without projections.
     "gated_linear": Row("gated_linear"),
     "gated_delta": Row("gated_delta"),
 }

@@ -299,7 +299,8 @@ def evaluate_folder(
         _refuse(name, threshold=threshold)
         if TEXT_TO_TEXT in (model.config.to_dict().get("task_specific_params") or {}):
             raise UserError(
-                f"{name} reads each task in a text of its own, which has no measure here; its recipe measures it."
+                f"{name} has several tasks, and puts words of its own around the text of each, which hfattn evaluate "
+                "does not; its recipe measures every task."
             )
         source, target = _named(columns, ("source", "target"))
         pairs = read_pairs(data, source_column=source, target_column=target, **places)
@@ -390,12 +391,12 @@ def check_averaged(names: Sequence[str], models: Sequence[PreTrainedModel]) -> N
 def mean_probabilities(classifiers: Sequence[Classifier], texts: LabeledTexts, rows: int = 128) -> np.ndarray:
     """Return the mean of the probabilities (n, C) of classifiers, in the order of the classes of the first."""
     classes = class_names(classifiers[0][0])
-    total = np.zeros(1)
+    found = []
     for model, tokenizer in classifiers:
-        labels = class_names(model)
-        probabilities = predicted_probabilities(model, tokenizer, texts, rows)
-        total = total + probabilities[:, [labels.index(each) for each in classes]]
-    return total / len(classifiers)
+        order = [class_names(model).index(each) for each in classes]
+        found.append(predicted_probabilities(model, tokenizer, texts, rows)[:, order])
+    mean: np.ndarray = np.mean(found, axis=0)
+    return mean
 
 
 def _labeled_texts(

@@ -196,7 +196,7 @@ def _predict_file(predictor: Predictor, inputs: InputFile, output: Path, batch_s
     part = _part(output)
     made_by = {
         "model": predictor.name,
-        "options": asdict(predictor.options) | {"together_with": list(predictor.options.together_with)},
+        "options": asdict(predictor.options),
         "inputs": inputs.rows.name,
         "columns": list(inputs.columns),
     }
@@ -312,7 +312,7 @@ def _finished_rows(part: Path, made_by: Mapping[str, Any]) -> int | None:
         if not begun.endswith(b"\n"):
             file.truncate(0)
             return None
-        if json.loads(begun) != made_by:
+        if begun.decode().strip() != json.dumps(made_by):
             raise UserError(
                 f"{part} was made by another model, with other options or from another file; remove it, or choose a "
                 "new file."

@@ -448,7 +448,9 @@ def test_patterns_of_decoders_in_onnx_read_texts_of_several_blocks(tmp_path: Pat
     ],
 )
 def test_a_pattern_without_a_graph_is_refused(tmp_path: Path, fields: dict[str, Any], named: str) -> None:
-    with pytest.raises(UserError, match=f"decoder_pattern is {named}.*, for which there is no ONNX graph .*; use the"):
+    with pytest.raises(
+        UserError, match=f"decoder_pattern is {named}.*, which cannot be written as an ONNX graph .*; use the model"
+    ):
         export("onnx", model_folder(tmp_path / "ours", decoder(**fields)), tmp_path / "onnx")
     assert not (tmp_path / "onnx").exists()
 

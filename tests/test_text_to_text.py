@@ -503,7 +503,9 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
 
     def test_one_file_for_all_tasks_is_not_evaluated(self, finished: Path) -> None:
         """Its sentences would be read without the text of their task."""
-        with pytest.raises(UserError, match="reads each task in a text of its own, which has no measure here; its rec"):
+        with pytest.raises(
+            UserError, match="puts words of its own around the text of each, which hfattn evaluate does not; its rec"
+        ):
             evaluate_folder(str(finished / "run"), str(finished / "reviews.tsv"))
 
     def test_the_data_of_each_task_are_named_to_measure_it(self, finished: Path) -> None:

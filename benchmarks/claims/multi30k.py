@@ -205,7 +205,7 @@ def _claim(
     )
 
 
-LONGER = "The settings were changed once, after runs of four epochs with one seed."
+CHANGED = "The settings were changed once, after runs of four epochs with one seed."
 
 CLAIMS = {
     "scores": _claim(
@@ -216,7 +216,7 @@ CLAIMS = {
         Statement(BLEU, "dot", "above", "additive"),
         Statement(BLEU, "general", "above", "additive"),
         Statement(BLEU, "additive", "above", "dot"),
-        more=LONGER,
+        more=CHANGED,
     ),
     "distributions": _claim(
         "distributions",
@@ -224,14 +224,14 @@ CLAIMS = {
         "Martins & Astudillo 2016; Peters et al. 2019",
         Statement(BLEU, "1.5-entmax", "not below", "softmax", TOLERANCE),
         Statement(BLEU, "sparsemax", "not below", "softmax", TOLERANCE),
-        more=LONGER,
+        more=CHANGED,
     ),
     "positions": _claim(
         "positions",
         "Sinusoidal and learned positions translate equally well",
         "Vaswani et al. 2017, table 3, row E",
         Statement(BLEU, "learned", "equal to", "sinusoidal", TOLERANCE),
-        more=LONGER,
+        more=CHANGED,
     ),
     "norms": _claim(
         "norms",
@@ -240,7 +240,7 @@ CLAIMS = {
         Statement(BLEU, "post, warm-up", "above", "post"),
         Statement(BLEU, "pre", "not below", "pre, warm-up", TOLERANCE),
         Statement(BLEU, "T-Fixup", "not below", "pre, warm-up", TOLERANCE),
-        more=LONGER,
+        more=CHANGED,
     ),
     "attention_groups": _claim(
         "attention_groups",

@@ -297,8 +297,9 @@ def _check_patterns(config: LayersConfig) -> None:
             if name in without or (name == "window" and options.get("global_tokens")):
                 shown = "window with global_tokens" if name == "window" else name
                 raise UserError(
-                    f"{stack}_pattern is {shown}, for which there is no ONNX graph of texts of any length; use the "
-                    "model, or export one with the pattern full, window, block_local, memory, lsh or linear."
+                    f"{stack}_pattern is {shown}, which cannot be written as an ONNX graph for texts of any length; "
+                    "use the model itself, or export one with the pattern full, window, block_local, memory, lsh or "
+                    "linear."
                 )
 
 

@@ -71,7 +71,6 @@ class SharedWeights(TokenMixer):
     def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         self.head_dim = config.head_width
-        self.num_key_value_groups = config.num_attention_heads // config.key_value_heads
         self.v_proj = projection(config.hidden_size, config.key_value_heads * self.head_dim, config.bias, gain)
         self.out_proj = projection(config.num_attention_heads * self.head_dim, config.hidden_size, config.bias, gain)
 
@@ -93,8 +92,7 @@ class SharedWeights(TokenMixer):
         if past_key_values is not None:
             # A cache counts keys, so the values are in their place, and no number is in that of the values.
             value, _ = past_key_values.update(value, value[..., :0], self.layer_idx)
-        if self.num_key_value_groups > 1:
-            value = value.repeat_interleave(self.num_key_value_groups, dim=1)
+        (value,) = self.repeated(value)
         dropout = float(self.config.attention_dropout)
         context = nn.functional.dropout(weights, dropout, self.training).to(value.dtype) @ value
         return self.out_proj(context.transpose(1, 2).flatten(-2)), weights

@@ -171,6 +171,11 @@ def is_fused(config: LayersConfig, kind: str, is_causal: bool = False) -> bool:
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
+def of_self_attention(cache: Cache) -> Cache:
+    """Return the part of a cache that is of self-attention."""
+    return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+
+
 class TokenMixer(Penalized):
     """Base class of what exchanges information between the positions of a layer: attention, or what replaces it.
 
@@ -193,6 +198,7 @@ class TokenMixer(Penalized):
     def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__()
         self.config, self.layer_idx, self.kind, self.is_causal = config, layer_idx, kind, is_causal
+        self.num_key_value_groups = config.num_attention_heads // config.key_value_heads  # transformers reads it too
 
     def cache_layer(self) -> CacheLayerMixin:
         """Return an empty cache for this self-attention."""
@@ -200,9 +206,12 @@ class TokenMixer(Penalized):
 
     def cache_of(self, past_key_values: Cache | None) -> CacheLayerMixin | None:
         """Return the cache of this self-attention."""
-        if isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = past_key_values.self_attention_cache
-        return None if past_key_values is None else past_key_values.layers[self.layer_idx]
+        return None if past_key_values is None else of_self_attention(past_key_values).layers[self.layer_idx]
+
+    def repeated(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Repeat keys or values for the queries that share them, (B, h, S, some width)."""
+        number = self.num_key_value_groups
+        return tensors if number == 1 else tuple(tensor.repeat_interleave(number, dim=1) for tensor in tensors)
 
     def start_pass(self) -> None:
         """Prepare for a forward pass of the stack. Gradient checkpointing runs a layer twice in a pass."""
@@ -223,7 +232,6 @@ class VaswaniAttention(TokenMixer):
     def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         self.head_dim = config.head_width
-        self.num_key_value_groups = config.num_attention_heads // config.key_value_heads  # transformers reads it too
         width, key_width = (heads * self.head_dim for heads in (config.num_attention_heads, config.key_value_heads))
         is_unscaled = config.initialization == "t5" and config.attention_parts(kind)["score"] == "dot"
         self.q_proj = projection(config.hidden_size, width, config.bias, self.head_dim**-0.5 if is_unscaled else 1.0)
@@ -348,11 +356,6 @@ class VaswaniAttention(TokenMixer):
         """Return the number of keys until now, with those that the updated cache has dropped."""
         layer = self.cache_of(past_key_values)
         return num_keys if layer is None else layer.get_seq_length()
-
-    def repeated(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Repeat keys or values for the queries that share them, (B, h, S, some width)."""
-        number = self.num_key_value_groups
-        return tensors if number == 1 else tuple(tensor.repeat_interleave(number, dim=1) for tensor in tensors)
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, h d) -> (B, h, T, d)
@@ -707,6 +710,11 @@ class VaswaniStack(LayersPreTrainedModel):
         """The self-attention of each layer."""
         return [layer.self_attn for layer in self.layers]  # type: ignore[misc]
 
+    @property
+    def has_patterns(self) -> bool:
+        """Whether a layer has a pattern of attention, which needs a mask of the tokens only."""
+        return any(mixer.takes_padding_mask for mixer in self.mixers)
+
     def matrix_layers(self, attention_mask: torch.Tensor | None = None) -> list[int]:
         """Return the layers whose self-attention needs a mask of all pairs of queries and keys.
 
@@ -714,7 +722,7 @@ class VaswaniStack(LayersPreTrainedModel):
             ValueError: ``attention_mask`` is such a mask, and another layer needs one of the tokens.
         """
         layers = [index for index, mixer in enumerate(self.mixers) if not mixer.takes_padding_mask]
-        if attention_mask is not None and attention_mask.ndim != 2 and len(layers) < len(self.layers):
+        if attention_mask is not None and attention_mask.ndim != 2 and self.has_patterns:
             raise ValueError(
                 f"attention_mask has the shape {tuple(attention_mask.shape)}, and a pattern of attention needs one "
                 "value for each token, (B, S); pass 1 for tokens and 0 for padding."
@@ -978,13 +986,11 @@ class VaswaniDecoder(VaswaniTextStack):
         is_recomputed = self.reversible is not None and self.training and torch.is_grad_enabled()
         if use_cache and past_key_values is None and not is_recomputed:
             past_key_values = DynamicCache()
-        cache = past_key_values
-        if isinstance(past_key_values, EncoderDecoderCache):
-            cache = past_key_values.self_attention_cache
-        elif past_key_values is not None and self.config.is_encoder_decoder:
-            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
+        cache = None if past_key_values is None else of_self_attention(past_key_values)
         if cache is not None:
             self.use_caches_of_patterns(cache)
+            if self.config.is_encoder_decoder and cache is past_key_values:
+                past_key_values = EncoderDecoderCache(cache, DynamicCache())
 
         if position_ids is None:
             past_length = 0 if cache is None else cache.get_seq_length()
@@ -1018,7 +1024,7 @@ class VaswaniDecoder(VaswaniTextStack):
         Raises:
             ValueError: the cache has no place for them.
         """
-        if len(self.matrix_layers()) == len(self.layers):
+        if not self.has_patterns:
             return
         wanted = [mixer.cache_layer() for mixer in self.mixers]
         if [type(layer) for layer in cache.layers] == [type(layer) for layer in wanted]:
@@ -1143,7 +1149,7 @@ class PatternGenerationMixin(GenerationMixin):
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *args)
         cache = model_kwargs.get("past_key_values")
         if cache is not None:  # assisted generation tells the layers to store what it may take back
-            own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+            own = of_self_attention(cache)
             self.model.decoder.use_caches_of_patterns(own)
             if generation_config.is_assistant:
                 own.activate_past_recording()
@@ -1154,8 +1160,7 @@ class PatternGenerationMixin(GenerationMixin):
         Raises:
             ValueError: a pattern of attention has a cache of its own, and the paged cache has all keys.
         """
-        stack = self.model.decoder
-        if len(stack.matrix_layers()) < len(stack.layers):
+        if self.model.decoder.has_patterns:
             raise ValueError(
                 "Continuous batching stores all keys in pages, and a pattern of attention has a cache of its own; use "
                 "generate()."

@@ -473,7 +473,7 @@ def own_runs(expected: Expected, config: Path) -> list[Recorded]:
 
 
 def _is_place(override: tuple[str, str]) -> bool:
-    """Return whether an override says where data or a model are. Without a test part, others chose the score."""
+    """Return whether an override only says where data or a model are. A run without a test part has another score."""
     return override[0] in PLACES and override != ("data.test", "null")
 
 

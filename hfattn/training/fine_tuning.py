@@ -226,12 +226,10 @@ class FineTuningTrainer(ReliableTrainer):
         if self.tuning.gradual_unfreezing:
             self._unfreeze(epoch)
 
-    def _unfreeze(self, epoch: int) -> int:
-        """Freeze the layers that are not trained in an epoch, and return the number of epochs in which all are."""
+    def _unfreeze(self, epoch: int) -> None:
         depths, parameters = self._depths(), self._parameters()
         for name in self._trained:
             parameters[name].requires_grad_(depths[name] <= epoch)
-        return 1 + max(depths[name] for name in self._trained)
 
     def _parameters(self) -> dict[str, nn.Parameter]:
         return dict(self.model.named_parameters())
@@ -246,8 +244,9 @@ class FineTuningTrainer(ReliableTrainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         output = super().train(*args, **kwargs)
         if self.tuning.gradual_unfreezing:
-            epochs = math.ceil(self.state.epoch)
-            needed = self._unfreeze(epochs - 1)  # so that the parameters that were trained are counted
+            epochs, depths = math.ceil(self.state.epoch), self._depths()
+            self._unfreeze(epochs - 1)  # so that the parameters that were trained are counted
+            needed = 1 + max(depths[name] for name in self._trained)
             if epochs < needed:
                 print(
                     f"tuning.gradual_unfreezing needs {needed} epochs to train all layers, and there were {epochs}; "
