@@ -312,7 +312,7 @@ def _finished_rows(part: Path, made_by: Mapping[str, Any]) -> int | None:
         if not begun.endswith(b"\n"):
             file.truncate(0)
             return None
-        if begun.decode().strip() != json.dumps(made_by):
+        if json.loads(begun) != json.loads(json.dumps(made_by)):  # a tuple is a list in the file
             raise UserError(
                 f"{part} was made by another model, with other options or from another file; remove it, or choose a "
                 "new file."
