@@ -7,7 +7,7 @@ TRAINS := $(VENV)/.trains
 DEMOS  := .venv-spaces
 OLDEST := .venv-oldest
 CLIENTS := .venv-clients
-EXTRAS := base recipes baselines data tune trackio quantization explain spaces export publish sign
+EXTRAS := base recipes baselines data tune rouge trackio quantization explain spaces export publish sign
 
 # uv installs the environments: it links a package that is installed already instead of unpacking it again. It does not read the
 # settings of pip, and does not compile what it installs. Python compiles a file when it is imported, and stores the result, unless

@@ -42,6 +42,7 @@ MODULES = (
     "hfattn.loading",
     "hfattn.generation",
     "hfattn.evaluation",
+    "hfattn.likelihood",
     "hfattn.predicting",
     "hfattn.predicted_files",
     "hfattn.tokenizers",

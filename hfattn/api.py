@@ -147,7 +147,7 @@ def evaluate(model: str | PathLike[str], data: str | PathLike[str], **options: A
     """Return the scores of a model on your own data, as ``hfattn evaluate`` does.
 
     Args:
-        model: run, folder or Hub id of a translator, a classifier or a language model.
+        model: run, folder or Hub id of a translator, a classifier, a language model or a sentence encoder.
         data: file or Hub id of pairs, labeled texts or text.
         options: ``split``, ``config``, ``columns``, ``num_beams``, ``limit``, ``threshold`` and ``together_with`` of
             ``evaluate_folder``.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import UserError
@@ -50,23 +51,25 @@ def vectors_of_uses(
     """
     longest = max_positions(model.config)
     options = {} if longest is None else {"truncation": True, "max_length": longest}
+    # A bilm has read documents between end tokens, and a model that takes its vectors gives it texts in this way.
+    end = tokenizer.eos_token_id if model.config.model_type == "bilm" else None
+    ends, outside = ([], []) if end is None else ([end], [(0, 0)])
+    padding = tokenizer.pad_token_id or 0
     found = []
     for first in range(0, len(uses), ROWS):
         batch = uses[first : first + ROWS]
-        encoded = tokenizer(
-            [use.text for use in batch],
-            padding=True,
-            return_offsets_mapping=True,
-            return_attention_mask=True,
-            return_tensors="pt",
-            **options,
-        )
-        places = encoded["offset_mapping"]  # (B, S, 2)
-        inputs = {name: encoded[name].to(model.device) for name in ("input_ids", "attention_mask")}
+        encoded = tokenizer([use.text for use in batch], return_offsets_mapping=True, **options)
+        rows = [torch.tensor([*ends, *ids, *ends]) for ids in encoded["input_ids"]]
+        offsets = [torch.tensor([*outside, *places, *outside]) for places in encoded["offset_mapping"]]
+        inputs = {
+            "input_ids": pad_sequence(rows, batch_first=True, padding_value=padding).to(model.device),
+            "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(model.device),
+        }
+        places = pad_sequence(offsets, batch_first=True)  # (B, S, 2)
         states = model(**inputs, output_hidden_states=True).hidden_states
         mean = torch.stack(states).mean(0)  # (B, S, W)
-        start, end = (torch.tensor([use[side] for use in batch])[:, None] for side in (1, 2))
-        within = (places[..., 0] < end) & (places[..., 1] > start)  # (B, S)
+        left, right = (torch.tensor([use[side] for use in batch])[:, None] for side in (1, 2))
+        within = (places[..., 0] < right) & (places[..., 1] > left)  # (B, S)
         found.append(pool(mean, within.to(mean.device), "mean"))
     return torch.cat(found)
 

@@ -1,45 +1,40 @@
 """Evaluate trained models on texts: likelihood, classification and translation."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
 from .data import (
-    EncodedDemonstrations,
     EncodedQuestions,
     LabeledTexts,
-    PackedBlocks,
+    PairNumbers,
     Pairs,
-    Streams,
-    Text,
+    TextPairDataConfig,
+    TextPairs,
     WindowCollator,
     WindowedTexts,
-    encode_text,
     mean_of_windows,
     open_text,
     order_by_length,
-    pack,
     read_labeled,
     read_pairs,
     unlabeled,
 )
+from .data.text_pairs import read_text_pairs
 from .errors import UserError
 from .generation import translate_texts
-from .loading import load_any_model, max_positions, reads_backward, reads_images
+from .likelihood import score_opened
+from .loading import load_any_model, max_positions, reads_images
 from .metrics import (
     ClassifierEvaluationConfig,
-    LanguageModelScores,
     RegressionScores,
     abstaining_scores,
     class_predictions,
@@ -50,14 +45,13 @@ from .metrics import (
     multi_label_report,
     read_templates,
     regression_report,
+    sentence_scores,
     template_test,
-    text_scores,
-    token_statistics,
     translation_report,
 )
-from .models import BiLMForCausalLM, CharRNNForCausalLM
 from .models.pipeline_attn_translation import TEXT_TO_TEXT
-from .tokenizers import is_character_tokenizer, uncovered_characters
+from .sentence_encoders import SentenceEncoder, has_modules, load_sentence_encoder
+from .tokenizers import uncovered_characters
 
 # Languages of the built-in templates, by their names in the place of data.
 TEMPLATES = {"templates": ("en",), "templates_es": ("es",)}
@@ -67,151 +61,6 @@ ANSWERS = "question-answering"
 # What a run chose on its validation texts, beside the reading of texts: see ``set_decision``.
 DECISIONS = ("threshold", "temperature", "thresholds")
 SEPARATOR = "label_separator"  # what is between two labels in the data of the training
-
-
-@torch.inference_mode()
-def score_ids(
-    model: PreTrainedModel,
-    ids: np.ndarray,
-    window: int | None = None,
-    stride: int | None = None,
-    unit: str = "character",
-    rows: int = 8,
-    streams: int | None = None,
-) -> dict[str, float]:
-    """Score each token of a text except the first, once.
-
-    Args:
-        model: a causal language model in evaluation mode, with a recurrent cache if ``window`` is None.
-        ids: (n,) ids of the text.
-        window: length in tokens of independent windows; None reads the whole text and carries the state.
-        stride: tokens between the starts of two windows. Tokens that a window shares with the previous one are context
-            only. The default is ``window``, without overlap.
-        unit: name of a token, such as "character", for the names of the scores.
-        rows: windows per batch.
-        streams: if given, the text is cut into so many parts, which are read side by side in windows of ``window``, and
-            the state is carried from window to window.
-
-    Returns:
-        accuracy, perplexity, bits and nats per unit, and the number of predictions.
-
-    Raises:
-        UserError: the text is shorter than one window or than two tokens, or the stride is longer than the window or
-            given without one.
-    """
-    if window is None and stride is not None:
-        raise UserError(
-            f"A stride of {stride} is for windows, and the whole text is read with the state of the model; give a "
-            "window, or no stride."
-        )
-    if len(ids) < 2:
-        raise UserError(
-            f"The text has fewer than two {unit}s, and each is predicted from those before it; give a longer text."
-        )
-    if window is None:
-        window, streams = min(2048, len(ids) - 1), 1
-    if streams is None:
-        return score_rows(model, PackedBlocks(ids, window, window if stride is None else stride), unit, rows)
-    return score_rows(model, Streams(ids, window, num_streams=streams, keep_tail=True), unit, streams)
-
-
-@torch.inference_mode()
-def score_rows(
-    model: Any, dataset: PackedBlocks | Streams | EncodedDemonstrations, unit: str = "token", rows: int = 8
-) -> dict[str, float]:
-    """Score each target of a dataset for language models.
-
-    Args:
-        model: a causal language model in evaluation mode.
-        dataset: its rows are read in their order; from one batch of ``Streams`` to the next, the state is carried.
-        unit, rows: see ``score_ids``; the rows of a batch of ``Streams`` are its streams.
-
-    Returns:
-        What ``score_ids`` returns.
-    """
-    scores, cache, stateful = LanguageModelScores(unit), None, isinstance(dataset, Streams)
-    if isinstance(dataset, Streams):
-        rows = dataset.num_streams
-    for start in range(0, len(dataset), rows):
-        batch = dataset.__getitems__(range(start, min(start + rows, len(dataset))))
-        inputs = {name: batch[name].to(model.device) for name in batch if name not in ("labels", "shift_labels")}
-        labels = batch["labels"][:, -inputs["input_ids"].shape[1] :].to(model.device)
-        outputs = model(**inputs, past_key_values=cache, use_cache=stateful)
-        cache = outputs.past_key_values
-        statistics = SimpleNamespace(predictions=token_statistics(outputs.logits, labels), label_ids=labels)
-        result = scores(statistics, compute_result=start + rows >= len(dataset))
-    return result
-
-
-class BackwardDirection:
-    """The backward language model of a bilm, which reads texts from their last token to their first.
-
-    Args:
-        model: a bilm in evaluation mode.
-    """
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model, self.device = model, model.device
-
-    def __call__(self, input_ids: torch.Tensor, **kwargs: Any) -> CausalLMOutputWithPast:
-        """Predict the next token of reversed texts (B, T), which is the previous one of the texts."""
-        return CausalLMOutputWithPast(logits=self.model(input_ids.flip(1)).backward_logits.flip(1))
-
-
-def score_text(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    text: str,
-    window: int | None = None,
-    stride: int | None = None,
-) -> dict[str, float]:
-    """Score each token of a text once, with the start token before the first.
-
-    Args:
-        model: a causal language model in evaluation mode.
-        tokenizer: its tokenizer.
-        text: text of at least one window.
-        window, stride: see ``score_ids``; the default window is the number of positions of the model. A recurrent model
-            reads the whole text by default and carries its state.
-
-    Returns:
-        The scores of ``score_ids`` per token, and those of ``text_scores``.
-
-    Raises:
-        UserError: no window is given and the model has no maximum length, the window exceeds it, or ``score_ids``
-            raises it.
-    """
-    positions = max_positions(model.config)
-    if window is None and positions is None and not isinstance(model, BiLMForCausalLM | CharRNNForCausalLM):
-        raise UserError(
-            "The model says nothing of how many tokens it can read at once; give a window (hfattn score has --window)."
-        )
-    if window is not None and positions is not None and window > positions:
-        raise UserError(f"A window of {window} tokens is more than the model's {positions} positions; give fewer.")
-    packed = pack([text], tokenizer, reads_backward(model.config))
-    if not packed.size.words:
-        raise UserError("The text has no words that are predicted; give a longer text.")
-    window = min(positions, len(packed) - 1) if window is None and positions is not None else window
-    scores = score_ids(model, packed.ids, window, stride, unit="token")
-    return scores | text_scores(scores["nats_per_token"] * scores["tokens"], **asdict(packed.size))
-
-
-def score_opened(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    opened: Text,
-    skip: float = 0.0,
-    window: int | None = None,
-    stride: int | None = None,
-) -> dict[str, float]:
-    """Return ``score_ids`` of a character model without a maximum length, else ``score_text``, after the first ``skip``
-    (0 to 1) of the text."""
-    if is_character_tokenizer(tokenizer) and max_positions(model.config) is None:
-        ids = encode_text(opened, tokenizer).ids
-        ids = ids[int(skip * len(ids)) :]
-        return score_ids(model, ids[::-1].copy() if reads_backward(model.config) else ids, window, stride)
-    whole = "".join(opened.pieces())
-    return score_text(model, tokenizer, whole[int(skip * len(whole)) :], window, stride)
 
 
 def predict_classes(model: PreTrainedModel, dataset: Any, collate: Callable[..., Any], rows: int = 128) -> np.ndarray:
@@ -256,11 +105,13 @@ def evaluate_folder(
     """Evaluate a model from a folder or the Hub on any data of its task.
 
     Args:
-        name: folder or Hub id of a translation model, a classifier or a language model; or folder of a baseline.
+        name: folder or Hub id of a translation model, a classifier, a language model or a sentence encoder; or folder
+            of a baseline.
         data: pairs, labeled texts or a text: a file, or a dataset on the Hub with its ``split`` and ``config``. For a
             classifier also "templates" or "templates_es", English or Spanish sentences for ``template_test``, or a YAML
             file of such sentences; if ``columns`` names three columns, their pairs are used.
-        columns: names of the columns of the data: source and target, or text, optional second text, and label.
+        columns: names of the columns of the data: source and target, or text, optional second text, and label. For a
+            sentence encoder, two texts, which belong together, and optionally a number that says how similar they are.
         num_beams: number of beams of a translation model; by default, that of its generation configuration.
         limit: number of randomly drawn pairs or labeled texts; by default, all.
         threshold: a classifier abstains below this probability of its most probable class; see ``abstaining_scores``.
@@ -336,7 +187,36 @@ def evaluate_folder(
             raise UserError(f"columns names {len(columns)} columns, and {name} reads one text; name the one with it.")
         opened = open_text(data, config=config, split=split, **({"text_column": columns[0]} if columns else {}))
         return score_opened(model, tokenizer, opened)
+    if not templates and has_modules(name):
+        _refuse(name, threshold=threshold)
+        similar = _text_pairs(data, columns, places)
+        similar = similar if limit is None else similar.sample(limit, seed=0)
+        return evaluate_sentence_encoder(load_sentence_encoder(name), similar)
     raise UserError(f"{name} is a {type(model).__name__}, which has no measure here; its recipe measures it.")
+
+
+def _text_pairs(data: str, columns: Sequence[str] | None, places: Mapping[str, Any]) -> TextPairs:
+    if columns is not None and len(columns) not in (2, 3):
+        raise UserError(
+            f"columns names {len(columns)} columns; write those of two texts, or text,pair,score as the data call them."
+        )
+    text, pair, *score = columns or ("text", "pair")
+    fields = TextPairDataConfig(
+        dataset=data,
+        config=places["config"],
+        text_column=text,
+        pair_column=pair,
+        score_column=score[0] if score else None,
+    )
+    return read_text_pairs(data, fields, places["split"])
+
+
+def evaluate_sentence_encoder(encoder: SentenceEncoder, pairs: TextPairs) -> dict[str, Any]:
+    """Return the correlation of cosines and scores; or, of pairs without scores, how well the second texts are found.
+
+    For the scores see ``hfattn.metrics.sentence_scores``.
+    """
+    return sentence_scores(pairs, encoder.embed(PairNumbers(pairs).texts).numpy())
 
 
 def _refuse(name: str, **options: float | None) -> None:
@@ -647,6 +527,7 @@ def classify(
 def report_lines(scores: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Format scores, one per line; scores of slices follow the name of the slice."""
     lines = []
+    width = max([22, *map(len, scores)]) + 2 - len(prefix)
     for name, value in scores.items():
         if isinstance(value, Mapping):
             lines += [f"{prefix}{name}", *report_lines(value, prefix + "  ")]
@@ -654,7 +535,7 @@ def report_lines(scores: Mapping[str, Any], prefix: str = "") -> list[str]:
             rows = ("  ".join(f"{key} {_shown(each)}" for key, each in row.items()) for row in value)
             lines += [f"{prefix}{name}", *(f"{prefix}  {row}" for row in rows)]
         else:
-            lines.append(f"{prefix}{name:{24 - len(prefix)}}{_shown(value)}")
+            lines.append(f"{prefix}{name:{width}}{_shown(value)}")
     return lines
 
 
@@ -667,15 +548,13 @@ __all__ = [
     "evaluate_classifier",
     "evaluate_folder",
     "evaluate_regression",
+    "evaluate_sentence_encoder",
     "evaluate_translator",
     "has_several_labels",
     "is_regression",
     "predict_classes",
     "predict_logits",
     "report_lines",
-    "score_ids",
-    "score_opened",
-    "score_text",
     "set_answering",
     "set_decision",
     "set_reading",

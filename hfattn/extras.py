@@ -29,6 +29,7 @@ EXTRAS = {
     "baselines": (*_RECIPES, "gensim", "simplemma", "snowballstemmer", "stop_words"),
     "data": (*_RECIPES, "py3langid"),
     "tune": (*_RECIPES, "optuna"),
+    "rouge": (*_RECIPES, "rouge_score"),
     "trackio": (*_RECIPES, "trackio"),
     "explain": _EXPLAIN,
     "spaces": (*_RECIPES, *_EXPLAIN, "gradio"),

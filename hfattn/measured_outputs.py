@@ -29,8 +29,9 @@ from .data import (
     processed,
     unlabeled,
 )
-from .evaluation import score_ids, score_rows, text_logits
+from .evaluation import text_logits
 from .generation import translate_texts
+from .likelihood import score_ids, score_rows
 from .loading import ModelLocation, reads_backward
 from .models.pipeline_attn_translation import load_target_tokenizer
 from .retrieval import embed_images, embed_texts

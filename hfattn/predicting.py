@@ -53,6 +53,7 @@ from .generation import (
 from .loading import ModelLocation, load_any_model, load_image_processor, max_positions, reads_images
 from .metrics import label_probabilities
 from .retrieval import UNLIMITED
+from .sentence_encoders import SentenceEncoder, has_modules, load_sentence_encoder
 from .tokenizers import uncovered_characters
 from .training.arguments import trains_on_cuda
 
@@ -248,6 +249,10 @@ def _predictor(name: str, options: PredictOptions) -> Predictor:
     if "QuestionAnswering" in kind:
         fault, answer = partial(_question_fault, model, tokenizer), partial(_answer, model, tokenizer)
         return Predictor(name, ("question", "context"), 2, answer, tokenizer, fault=fault)
+    if has_modules(name):  # before the head: some sentence encoders name that of their pretraining
+        encoder = load_sentence_encoder(name)
+        encoder.model.to(model.device)
+        return Predictor(name, ("text",), 1, partial(_embed, encoder), encoder.tokenizer)
     if "MaskedLM" in kind:
         return Predictor(name, ("text",), 1, partial(_fill, model, tokenizer), tokenizer)
     raise UserError(f"{name} is a {kind}, which has no predictions; give a model with a head for its task.")
@@ -448,6 +453,11 @@ def _answer(
         {"answer": found.text, "start": found.start if found.text else None, "probability": found.probability}
         for found in encoded.answers(starts, ends)
     ]
+
+
+def _embed(encoder: SentenceEncoder, inputs: Sequence[Fields]) -> list[dict[str, Any]]:
+    vectors = encoder.embed([each["text"] for each in inputs], len(inputs))
+    return [{"vector": vector} for vector in vectors.tolist()]
 
 
 @torch.inference_mode()

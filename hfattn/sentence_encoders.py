@@ -134,6 +134,16 @@ def _pooling(stated: dict[str, Any], name: str) -> str:
     return found[0]
 
 
+def has_modules(name: str) -> bool:
+    """Return whether a folder or a repository on the Hub has ``modules.json``; False if the Hub cannot be reached."""
+    folder = model_folder(name)
+    if folder is not None:
+        return (folder / MODULES).is_file()
+    absent = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    with loading_errors(ModelLocation(name=name), files=MODULES), hub_errors(name):
+        return cached_file(name, MODULES, **absent) is not None
+
+
 def _json(location: ModelLocation, file: str) -> Any:
     """Return the content of a JSON file of a model; None if it has no such file."""
     folder = model_folder(location.name)

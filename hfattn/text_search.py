@@ -59,7 +59,8 @@ def nearest_sentences(
         vectors: vectors (N, D) of the sentences, of any length.
         number: number of sentences to return; all, if there are fewer.
     """
-    cosines = functional.normalize(vectors, dim=-1) @ functional.normalize(encoder.embed([text])[0], dim=0)
+    products = vectors @ functional.normalize(encoder.embed([text])[0], dim=0)
+    cosines = products / vectors.norm(dim=1).clamp(min=1e-12)  # without a copy of all vectors
     best = cosines.topk(min(number, len(sentences)))
     return [(sentences[i], cosine) for i, cosine in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
 

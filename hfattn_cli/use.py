@@ -163,6 +163,15 @@ def score(
         int | None,
         typer.Option(min=1, help="Tokens from one window to the next; default: the window, without overlap."),
     ] = None,
+    document_start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Read each document alone, and also print the loss by how many of its tokens the model has read "
+            "before. The expression matches the first line of each, such as '^ = [^=]' in WikiText; 'embedded' has "
+            "documents already.",
+        ),
+    ] = None,
 ) -> None:
     """Compute the likelihood of a text.
 
@@ -174,13 +183,27 @@ def score(
 
     with one_sentence():
         require("recipes")
-        from hfattn.data import open_text
-        from hfattn.evaluation import score_opened
+        from hfattn.data import open_text, read_documents
+        from hfattn.errors import UserError
+        from hfattn.likelihood import score_documents, score_opened
         from hfattn.loading import load_language_model
 
-        scores = score_opened(*load_language_model(model), open_text(text), skip, window, stride)
+        if document_start is None:
+            scores: dict[str, Any] = score_opened(*load_language_model(model), open_text(text), skip, window, stride)
+        elif skip:
+            raise UserError("--skip leaves out the start of one text; with --document-start, remove it.")
+        else:
+            documents = read_documents(text, document_start=document_start).contents
+            scores = score_documents(*load_language_model(model), documents, window, stride)
+        ranges = scores.pop("by_distance", [])
         for name, value in scores.items():
             print(f"{name:20}{value:.4f}" if isinstance(value, float) else f"{name:20}{value}")
+        if ranges:
+            print(f"\n{'tokens read before':20}{'nats_per_token':20}tokens")
+        for each in ranges:
+            print(
+                f"{each['from']:,} to {each['to']:,}".ljust(20) + f"{each['nats_per_token']:<20.4f}{each['tokens']:,}"
+            )
 
 
 def evaluate(
@@ -197,7 +220,10 @@ def evaluate(
     config: Annotated[str | None, typer.Option(help="Configuration of a Hub dataset that has several.")] = None,
     columns: Annotated[
         str | None,
-        typer.Option(help="Columns, separated by commas: source,target or text,label or text,pair,label."),
+        typer.Option(
+            help="Columns, separated by commas: source,target or text,label or text,pair,label; for a sentence encoder "
+            "text,pair or text,pair,score."
+        ),
     ] = None,
     num_beams: NumBeams = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a random sample of this many examples.")] = None,
@@ -212,7 +238,7 @@ def evaluate(
 ) -> None:
     """Evaluate a model on your own data.
 
-    The model is a translator, a classifier or a language model.
+    The model is a translator, a classifier, a language model or a sentence encoder.
 
     Example: hfattn evaluate runs/dates pairs.tsv
     """

@@ -6,6 +6,7 @@ integration cannot pass without having looked.
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
@@ -83,6 +84,17 @@ def visited(browser: "Browser", url: str, language: str, width: int, *, also: tu
         assert not elsewhere, "\n".join(elsewhere)
     finally:
         context.close()
+
+
+def wait_until(page: "Page | Frame", condition: str, seconds: float = 30) -> None:
+    """Wait for a JavaScript condition on a page whose policy forbids ``eval``.
+
+    There Playwright's ``wait_for_function`` fails, unless the condition holds at once: it asks again through ``eval``.
+    """
+    end = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, f"after {seconds} s not yet: {condition}"
+        page.wait_for_timeout(20)
 
 
 def violations(page: "Page | Frame") -> list[str]:

@@ -160,6 +160,19 @@ def tune() -> None:
     command("tune", "classification/opinions", "search.yaml", "--data.examples", "40", *SHORT)
 
 
+def rouge() -> None:
+    size = ["--model.hidden_size", "8", "--model.intermediate_size", "8", "--tokenizer.vocab_size", "100"]
+    task = [
+        "--data.only",
+        "[dates]",
+        "--data.tasks.dates.examples",
+        "20",
+        "--data.tasks.dates.evaluation_examples",
+        "4",
+    ]
+    recipe("text_to_text", "mixture", *task, "--data.tasks.dates.metric", "rouge", *size, *SHORT)
+
+
 def trackio() -> None:
     recipe(*CHAR_LM, "--output_dir", "tracked", "--training.report_to", "trackio")
 
@@ -214,7 +227,21 @@ def export() -> None:
 
 COMMANDS = {
     f.__name__: f
-    for f in (base, publish, sign, recipes, baselines, data, tune, trackio, quantization, explain, spaces, export)
+    for f in (
+        base,
+        publish,
+        sign,
+        recipes,
+        baselines,
+        data,
+        tune,
+        rouge,
+        trackio,
+        quantization,
+        explain,
+        spaces,
+        export,
+    )
 }
 
 

@@ -458,7 +458,7 @@ def test_attend_takes_modules_and_options() -> None:
         ({"query": rand(4)}, r"Queries have the shape \(4,\); pass \(…, positions, features\)"),
         ({"key": rand(4)}, r"Keys have the shape \(4,\)"),
         ({"value": rand(5)}, r"Values have the shape \(5,\)"),
-        ({"value": rand(2, 6, 4)}, "There are 5 keys and 6 values; pass a value for each key"),
+        ({"value": rand(2, 6, 4)}, "There are 5 keys and 6 values; pass one for each key"),
         ({"key": rand(3, 5, 4), "value": rand(3, 5, 4)}, "The batch dimensions of query .* do not broadcast"),
         ({"mask": torch.ones(2, 3, 5)}, "The mask is torch.float32; pass a boolean one"),
         ({"mask": torch.ones(2, 5, dtype=torch.long)}, "The mask is torch.int64; pass a boolean one"),

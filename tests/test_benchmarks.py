@@ -5,9 +5,11 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+from torch.nn import functional
 
 from benchmarks import (
     chunked_loss,
@@ -18,6 +20,7 @@ from benchmarks import (
     peers,
     startup,
     tokenizer_training,
+    train_encoder,
     train_recurrent,
     train_transformer,
 )
@@ -164,7 +167,16 @@ def test_the_patterns_of_efficient_attention_are_right(monkeypatch: pytest.Monke
             function()
 
 
-SPEED = [chunked_loss, end_to_end, generation, startup, tokenizer_training, train_recurrent, train_transformer]
+SPEED = [
+    chunked_loss,
+    end_to_end,
+    generation,
+    startup,
+    tokenizer_training,
+    train_encoder,
+    train_recurrent,
+    train_transformer,
+]
 
 
 @pytest.mark.parametrize("module", SPEED)
@@ -194,6 +206,25 @@ def test_the_steps_of_training_have_equal_losses_and_gradients(monkeypatch: pyte
     group.functions[train_transformer.SDPA]()
     with pytest.raises(AssertionError, match="hfattn, sdpa"):  # after a step, its weights are others
         group.check()
+
+
+def test_the_steps_of_encoders_have_equal_losses_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"vocab_size": 60, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2}
+    monkeypatch.setattr(train_encoder, "SIZES", {**sizes, "num_attention_heads": 2})
+    monkeypatch.setattr(train_encoder, "LENGTHS", (5, 9))
+    monkeypatch.setattr(train_encoder, "computes_bfloat16", lambda: True)
+    torch.manual_seed(0)
+    short, _ = train_encoder.groups(CPU)
+    assert len(short.functions) == 12
+    short.check()
+    with patch.object(functional, "scaled_dot_product_attention", side_effect=KeyError):
+        short.functions[f"{train_encoder.OURS}, {train_encoder.BFLOAT}"]()
+        with pytest.raises(KeyError):
+            short.functions[f"{train_encoder.FUSED}, {train_encoder.BFLOAT}"]()
+    for _ in range(30):
+        short.functions[f"{train_encoder.OURS}, {train_encoder.BFLOAT}"]()
+    with pytest.raises(AssertionError, match="hfattn, sdpa"):  # after steps, its weights are others
+        short.check()
 
 
 @pytest.mark.parametrize("package", ["x_transformers", "jax"])

@@ -3,6 +3,8 @@
 import io
 import json
 import math
+import os
+import resource
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,9 +40,9 @@ from hfattn.data import (
     split_corpus,
 )
 from hfattn.errors import UserError
-from hfattn.evaluation import score_ids, score_opened, score_text
 from hfattn.generation import TokenStreamer
 from hfattn.hub.card import render_card
+from hfattn.likelihood import score_documents, score_ids, score_opened, score_text
 from hfattn.loading import load_language_model
 from hfattn.metrics import text_scores, token_loss
 from hfattn.tokenizers import build_character_tokenizer
@@ -255,17 +257,105 @@ def test_a_recurrent_model_of_subwords_reads_a_text_of_any_length(tmp_path: Path
     assert int(dict(line.split() for line in done.stdout.splitlines())["tokens"]) == length - 1
 
 
-def literal_nats(model: Any, ids: list[int], block: int, stride: int) -> float:
+def literal_losses(model: Any, ids: list[int], block: int, stride: int) -> list[float]:
     """Each token by itself, from the block that is the first to end with it or behind it."""
-    nats = 0.0
+    losses = []
     last = len(ids) - 1 - block
     for target in range(1, len(ids)):
         k = max(0, -(-(target - block) // stride))
         start = min(k * stride, last)
         with torch.no_grad():
             log_probabilities = model(torch.tensor([ids[start:target]])).logits[0, -1].log_softmax(-1)
-        nats -= log_probabilities[ids[target]].item()
-    return nats
+        losses.append(-log_probabilities[ids[target]].item())
+    return losses
+
+
+def test_the_loss_by_distance_is_that_of_each_token_in_its_document(tmp_path: Path) -> None:
+    """A token sees its own document only, up to a window, and the ranges of distances double."""
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer(SENTENCES)
+    sizes = {"vocab_size": len(tokenizer), "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 32}
+    model = GPT2LMHeadModel(GPT2Config(**sizes)).eval()
+    documents = [f"= {SENTENCES[0]}", "= short", "= " + "\n".join(SENTENCES * 6), "= " + "\n".join(SENTENCES * 2)]
+    found = score_documents(model, tokenizer, documents, stride=8)
+    losses: dict[int, list[float]] = {}
+    for text in documents:
+        ids = [tokenizer.eos_token_id, *tokenizer(text).input_ids]
+        block = min(32, len(ids) - 1)
+        for distance, loss in enumerate(literal_losses(model, ids, block, min(8, block))):
+            losses.setdefault(distance, []).append(loss)
+    for each in found["by_distance"]:
+        expected = [loss for distance in losses for loss in losses[distance] if each["from"] <= distance <= each["to"]]
+        assert each["tokens"] == len(expected)
+        assert each["nats_per_token"] == pytest.approx(np.mean(expected), rel=1e-4)
+    ranges = [(each["from"], each["to"]) for each in found["by_distance"]]
+    assert ranges[:3] == [(0, 63), (64, 127), (128, 255)]
+    assert found["documents"] == 4
+    assert found["tokens"] == sum(map(len, losses.values()))
+    assert found["nats_per_token"] == pytest.approx(
+        np.mean([loss for each in losses.values() for loss in each]), rel=1e-4
+    )
+    assert found["characters"] == sum(map(len, documents))
+    with pytest.raises(UserError, match="No document has a word that can be predicted; give longer documents"):
+        score_documents(model, tokenizer, [" "])
+
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    file = written(tmp_path / "text.txt", "\n".join(documents))
+
+    def score(*words: str) -> Any:
+        return CliRunner().invoke(app, ["score", str(tmp_path / "model"), str(file), "--stride", "8", *words])
+
+    done = score("--document-start", "^= ")
+    assert done.exit_code == 0, done.output
+    scores, table = done.stdout.split("\n\n")
+    assert dict(line.split() for line in scores.splitlines())["documents"] == "4"
+    header, *rows = table.splitlines()
+    assert header.split() == ["tokens", "read", "before", "nats_per_token", "tokens"]
+    assert [row.split()[-1] for row in rows] == [f"{each['tokens']:,}" for each in found["by_distance"]]
+    assert rows[1].split()[:3] == ["64", "to", "127"]
+    for words, message in (
+        (["--document-start", "^= ", "--skip", "0.1"], "--skip leaves out the start of one text"),
+        (["--document-start", "^ ="], "No line of text.txt matches '^ ='"),
+        (["--document-start", "("], "'(' is not a regular expression"),
+        (["--document-start", "^= ", "--window", "7"], "A stride of 8 skips tokens; write a whole number from 1 to"),
+    ):
+        done = score(*words)
+        assert done.exit_code == 2
+        assert message in done.stderr
+
+
+def test_each_document_of_many_is_scored_without_a_file_of_its_own() -> None:
+    """A process may have about a thousand open files."""
+    tokenizer = byte_tokenizer(SENTENCES)
+    sizes = {"vocab_size": len(tokenizer), "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 32}
+    model = GPT2LMHeadModel(GPT2Config(**sizes)).eval()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = max(int(name) for name in os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 50, limits[1]))
+    try:
+        found = score_documents(model, tokenizer, [f"a text {i}" for i in range(100)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert found["documents"] == 100
+
+
+def test_a_model_of_memory_layers_reads_a_text_of_any_length() -> None:
+    """Its memory is carried, as one window over the whole text does."""
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer(SENTENCES)
+    options = {"memory_length": 8, "segment_length": 4}
+    size = {"vocab_size": len(tokenizer), "hidden_size": 8, "num_attention_heads": 2, "decoder_layers": 2}
+    memory = {"positions": "relative_sinusoidal", "decoder_pattern": "memory", "decoder_pattern_options": options}
+    model = VaswaniForCausalLM(VaswaniConfig(**size, **memory)).eval()
+    text = "\n".join(SENTENCES * 80)
+    length = len(pack([text], tokenizer))
+    assert length > 2048 + 1
+    expected = score_text(model, tokenizer, text, length - 1)
+    assert score_text(model, tokenizer, text) == pytest.approx(expected, rel=1e-5)
+    dense = VaswaniForCausalLM(VaswaniConfig(**size, positions="rotary")).eval()
+    with pytest.raises(UserError, match="says nothing of how many tokens it can read at once; give a window"):
+        score_text(dense, tokenizer, text)
 
 
 def test_scores_are_those_of_the_published_model_token_by_token(finished: Path, gpt2: Path) -> None:
@@ -277,7 +367,7 @@ def test_scores_are_those_of_the_published_model_token_by_token(finished: Path, 
     ids = [tokenizer.bos_token_id, *tokenizer(test).input_ids]
     score = results["metrics"]["test"]
     for folder, measured in ((finished / "run", score), (gpt2, score["before"])):
-        nats = literal_nats(AutoModelForCausalLM.from_pretrained(folder).eval(), ids, block=16, stride=6)
+        nats = sum(literal_losses(AutoModelForCausalLM.from_pretrained(folder).eval(), ids, block=16, stride=6))
         assert measured["tokens"] == len(ids) - 1
         assert measured["nats_per_token"] == pytest.approx(nats / (len(ids) - 1), rel=1e-4)
         assert measured["perplexity"] == pytest.approx(math.exp(nats / (len(ids) - 1)), rel=1e-3)
@@ -334,7 +424,7 @@ def character_model(folder: Path, **fields: Any) -> Path:
 def test_attention_over_characters_is_scored_in_windows_of_its_positions(tmp_path: Path) -> None:
     model, text = character_model(tmp_path / "model"), written(tmp_path / "text.txt", " ".join(SENTENCES))
     loaded, tokenizer = load_language_model(str(model))
-    expected = literal_nats(loaded, tokenizer(text.read_text()).input_ids, 16, 16)
+    expected = sum(literal_losses(loaded, tokenizer(text.read_text()).input_ids, 16, 16))
     for words in (["score", model, text], ["evaluate", model, text]):
         done = CliRunner().invoke(app, list(map(str, words)))
         assert done.exit_code == 0, done.output
@@ -482,7 +572,7 @@ def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path) -> None
     assert model.config.eos_token_id == tokenizer.bos_token_id == end
     test = split_corpus(read_documents(str(rows)), [140, 30, "rest"], 0)[-1]
     ids = [token for item in test for token in (end, *tokenizer(item.text).input_ids)]
-    nats = literal_nats(model.eval(), ids, block=16, stride=16)
+    nats = sum(literal_losses(model.eval(), ids, block=16, stride=16))
     assert results["metrics"]["test"]["nats_per_token"] == pytest.approx(nats / (len(ids) - 1), rel=1e-4)
     assert "from scratch" in (tmp_path / "run" / "README.md").read_text()
 

@@ -18,6 +18,7 @@ from benchmarks.claims import (
     hashing_rounds,
     multi30k,
     page,
+    recall,
     text_to_text,
     transformer_xl,
     ulmfit,
@@ -354,6 +355,28 @@ def test_all_keys_of_hashing_rounds_are_all_earlier_keys() -> None:
     with torch.no_grad():
         by_one_hash = hashing_rounds.make("1 round").eval()(sequences, use_cache=False, output_attentions=True)
     assert (by_one_hash.attentions[0] > 0).sum(-1).max() <= hashing_rounds.KEYS
+
+
+def test_the_questions_of_recall_ask_for_what_was_told() -> None:
+    ids, places = recall.sequences(8, 5, 20, torch.Generator().manual_seed(0))
+    assert ids.shape == (20, 2 * 8 + 5 + 2 * recall.QUESTIONS)
+    for row in ids:
+        told = dict(row[: 2 * 8].view(8, 2).tolist())
+        assert len(told) == 8
+        assert set(row[2 * 8 : 2 * 8 + 5].tolist()) == {recall.DOT}
+        asked = row[places].tolist()
+        assert len(set(asked)) == recall.QUESTIONS
+        assert [told[key] for key in asked] == row[places + 1].tolist()
+
+
+@pytest.mark.parametrize("variant", recall.PATTERNS)
+def test_a_variant_of_recall_reads_the_pairs_from_any_distance(variant: str) -> None:
+    model = recall.make(variant).double().eval()
+    ids, places = recall.sequences(4, 64, 2, torch.Generator().manual_seed(0))
+    embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
+    model(inputs_embeds=embeddings, use_cache=False).logits[:, places].sum().backward()
+    assert embeddings.grad is not None
+    assert (embeddings.grad[:, : 2 * 4] != 0).any(-1).all()
 
 
 def test_a_memory_of_the_whole_text_reads_it_as_one_segment(monkeypatch: pytest.MonkeyPatch) -> None:

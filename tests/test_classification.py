@@ -824,6 +824,29 @@ def test_lora_leaves_a_whole_model_and_its_adapter(lora_run: Path, models: dict[
         assert str(models["distilbert"]) not in path.read_text(), path
 
 
+def test_the_final_scores_of_lora_are_those_of_the_saved_weights(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit: updates beside a weight round otherwise than updates that are merged into it."""
+    inputs = AutoTokenizer.from_pretrained(models["distilbert"])(["The film was good."], return_tensors="pt")
+    evaluated, predict = [], ClassifierTrainer.predict
+
+    def predict_here(trainer: ClassifierTrainer, *words: Any, **options: Any) -> Any:
+        with torch.inference_mode():
+            evaluated.append(trainer.model.eval()(**inputs).logits)
+        return predict(trainer, *words, **options)
+
+    monkeypatch.setattr(ClassifierTrainer, "predict", predict_here)
+    tuning = {"method": "lora", "rank": 4}
+    training = {"learning_rate": 1e-2, "bf16": False}
+    train_here(RECIPE, fine_tuning_config(tmp_path, models["distilbert"], tuning=tuning, training=training))
+    whole = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run").eval()
+    with torch.inference_mode():
+        logits = whole(**inputs).logits
+    assert evaluated
+    assert all(torch.equal(each, logits) for each in evaluated)
+
+
 def test_the_pipeline_says_what_the_card_does(lora_run: Path) -> None:
     results = results_of(lora_run / "run")
     card = (lora_run / "run" / "README.md").read_text()

@@ -39,7 +39,7 @@ from hfattn import (
 from hfattn.contextual_words import nearest_uses, uses_of, vectors_of_uses
 from hfattn.data import EncodedTexts, Labeled, LabeledTexts, PackedBlocks
 from hfattn.errors import UserError
-from hfattn.evaluation import BackwardDirection, score_rows
+from hfattn.likelihood import BackwardDirection, score_rows
 from hfattn.loading import ModelLocation, load_tokenizer
 from hfattn.metrics import token_loss
 from hfattn.models.contextual_vectors import ContextualVectors, ScalarMix
@@ -742,6 +742,20 @@ def test_the_vector_of_a_use_is_the_mean_over_its_tokens_and_the_states(tmp_path
         states = torch.stack(model(**tokenizer(use.text, return_tensors="pt"), output_hidden_states=True).hidden_states)
         start = 1 + len(before)
         expected = states[:, 0, start : start + len(inside)].mean((0, 1))
+        torch.testing.assert_close(vector, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_bilm_reads_a_use_between_end_tokens(tmp_path: Path) -> None:
+    """As a model that takes its vectors reads each text."""
+    tiny_language_model(tmp_path, TEXTS + SENTENCES, both=True)
+    tokenizer, model = AutoTokenizer.from_pretrained(tmp_path), AutoModel.from_pretrained(tmp_path).eval()
+    uses = uses_of("right", SENTENCES)
+    for use, vector in zip(uses, vectors_of_uses(model, tokenizer, uses), strict=True):
+        encoded = tokenizer(use.text, return_offsets_mapping=True)
+        inside = [i for i, (start, end) in enumerate(encoded.offset_mapping, 1) if start < use.end and end > use.start]
+        end = [tokenizer.eos_token_id]
+        outputs = model(torch.tensor([end + encoded.input_ids + end]), output_hidden_states=True)
+        expected = torch.stack(outputs.hidden_states)[:, 0, inside].mean((0, 1))
         torch.testing.assert_close(vector, expected, rtol=1e-4, atol=1e-5)
 
 

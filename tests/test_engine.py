@@ -78,7 +78,7 @@ def test_a_trained_model_gives_the_same_translations_by_every_way(tmp_path: Path
     torch.manual_seed(0)
     model = translator(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, dropout=0.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(100):
+    for _ in range(300):
         letters = torch.randint(3, len(tokenizer), (32, 4))
         ends = torch.full((32, 1), 2)
         loss = model(torch.cat([letters, ends], 1), labels=torch.cat([letters.flip(1), ends], 1)).loss

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from browser import browser, violations  # noqa: F401
+from browser import browser, violations, wait_until  # noqa: F401
 from commands import ROOT, run, run_anew
 from PIL import Image
 from transformers.dynamic_module_utils import get_relative_import_files
@@ -432,7 +432,7 @@ def test_a_page_takes_the_theme_of_its_site(browser: Any, tmp_path: Path) -> Non
         colors = "[css('--page'), colors[0], getComputedStyle(root).colorScheme]"
         dark = page.evaluate(colors)
         page.evaluate("postMessage({ theme: 'light' }, '*')")
-        page.wait_for_function("!dark()")
+        wait_until(page, "!dark()")
         light = page.evaluate(colors)
         assert all(one != other for one, other in zip(dark, light, strict=True))
         page.evaluate("darkness.dispatchEvent(new Event('change'))")  # a change of the system's theme comes later
@@ -456,12 +456,12 @@ def test_two_hypotheses_are_read_side_by_side(browser: Any, tmp_path: Path) -> N
     assert tops[0] == tops[1]
     state = "[active.side, active.index, layer, head, flowing, merging]"
     frames[0].hover("#source button >> nth=1")
-    frames[1].wait_for_function("active.side === 'source'")
+    wait_until(frames[1], "active.side === 'source'")
     assert frames[1].evaluate(state)[:2] == ["source", 1]
     frames[1].select_option("#head", index=2)
     frames[1].check("#merge")
     frames[1].click("#flow")
-    frames[0].wait_for_function("flowing && merging && head === 1")
+    wait_until(frames[0], "flowing && merging && head === 1")
     assert frames[0].evaluate(state)[2:] == frames[1].evaluate(state)[2:] == [-1, 1, True, True]
     frames[1].hover("#target button >> nth=2")  # the other text has other words
     page.wait_for_timeout(100)

@@ -26,6 +26,7 @@ from transformers import (
 from hfattn import VaswaniForSequenceClassification
 from hfattn.data import Document, Documents, MaskedTexts, Masking, SentencePairs, read_documents, split_sentences
 from hfattn.data.next_sentence import FOLLOWS, RANDOM
+from hfattn.errors import UserError
 from hfattn.resources import load_recipe
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import load_config
@@ -214,6 +215,14 @@ def test_documents_are_told_apart(tmp_path: Path) -> None:
     path.write_text('{"text": "a\\nb", "label": 0}\n{"text": " "}\n{"text": "c"}\n')
     assert [(item.text, item.line) for item in read_documents(str(path))] == [("a\nb", 1), ("c", 3)]
     assert len(read_documents("embedded")) > 50
+    with pytest.raises(UserError, match="is not a regular expression"):
+        read_documents("embedded", document_start="(")
+    path = tmp_path / "wiki.tokens"  # as WikiText is distributed
+    path.write_text(" = One = \n a\tb \n = Two = \n c \n")
+    found = read_documents(str(path), document_start="^ = ")
+    assert [item.text.split() for item in found] == [["=", "One", "=", "a", "b"], ["=", "Two", "=", "c"]]
+    (tmp_path / "wiki.tsv").write_text("text\tlabel\na\t0\nb\t1\n")
+    assert [item.text for item in read_documents(str(tmp_path / "wiki.tsv"))] == ["a", "b"]
 
 
 def test_sentences() -> None:
@@ -562,7 +571,7 @@ BAD: list[BadInput] = [
     ("--data.text_column review", "Line 1 of farm.jsonl has no column 'review'; write one of"),
     (
         lambda f: [*source(f, "a\nb\n"), "--data.document_start", "^ = "],
-        "No line of texts.txt matches '\\^ = '; write another data.document_start",
+        "No line of texts.txt matches '\\^ = ', with which each document should begin; write another",
     ),
     ("--data.document_start (", "'\\(' is not a regular expression: .*; write one such"),
     (

@@ -1,17 +1,22 @@
 """The recipe sentence_encoder: runs with every loss through the real command line, and what they leave behind."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from commands import ROOT, printed_by_card, results_of, steps, train_here, write_config, written
+from hub_server import Hub
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
+from scipy.stats import spearmanr
 from tiny_models import similar_file, tiny_model, tiny_sentence_encoder, tiny_translator, vectors_file
 
+import hfattn
 from hfattn.errors import UserError
+from hfattn.evaluation import report_lines
 from hfattn.loading import ModelLocation
 from hfattn.sentence_encoders import load_sentence_encoder, read_modules
 
@@ -62,6 +67,62 @@ def test_the_folder_is_a_sentence_encoder(finished: Path) -> None:
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
 
 
+def test_it_is_evaluated_and_predicts_vectors(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, file = str(finished / "run"), finished / "pairs.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    first, second = (
+        torch.tensor([each["vector"] for each in hfattn.predict(run, [row[side] for row in rows])])
+        for side in ("text", "pair")
+    )
+    torch.testing.assert_close(first, load_sentence_encoder(run).embed([row["text"] for row in rows]))
+    cosines = torch.cosine_similarity(first, second, dim=-1).numpy().round(5)  # equal texts tie
+    scores = hfattn.evaluate(run, file, columns=["text", "pair", "score"])
+    assert scores["examples"] == len(rows) == 120
+    assert scores["spearman"] == pytest.approx(spearmanr(cosines, [row["score"] for row in rows])[0], abs=1e-3)
+    few = hfattn.evaluate(run, file, limit=5)
+    assert 0 < few["recall_at_1"] <= few["recall_at_5"] == 1
+    assert few["examples"] <= 5
+    print("\n".join(report_lines(few)))
+    assert re.search(r"^pair_to_text_recall_at_10 +1\.0000$", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ("pairs.jsonl", {"columns": ["text"]}, "columns names 1 columns; write those of two texts, or text,pair,score"),
+        ("pairs.jsonl", {"columns": ["text", "pair", "label"]}, "Line 1 of pairs.jsonl has the label 'other'; write"),
+        ("pairs.jsonl", {"threshold": 0.5}, "threshold is not for the task of"),
+        ("templates", {}, "is a RNNEncoderModel, which has no measure here"),
+    ],
+)
+def test_bad_requests_of_an_evaluation(finished: Path, data: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        hfattn.evaluate(str(finished / "run"), finished / data if data != "templates" else data, **options)
+
+
+def test_an_encoder_that_names_the_head_of_its_pretraining(tmp_path: Path) -> None:
+    """As several of sentence-transformers do, whose files have no weights of that head."""
+    folder = tiny_sentence_encoder(tmp_path / "bert")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
+    (found,) = hfattn.predict(str(folder), ["dog house"])
+    torch.testing.assert_close(torch.tensor([found["vector"]]), load_sentence_encoder(str(folder)).embed(["dog house"]))
+
+
+@pytest.mark.usefixtures("online")
+def test_an_encoder_on_the_hub_is_known_by_its_modules(hub: Hub, tmp_path: Path) -> None:
+    encoder, masked = tiny_sentence_encoder(tmp_path / "encoder"), tiny_model(tmp_path / "masked", "vaswani")
+    for name, folder in (("encoder", encoder), ("masked", masked)):
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        hub.put("model", f"user/{name}", {path.relative_to(folder).as_posix(): path.read_bytes() for path in files})
+    (found,) = hfattn.predict("user/encoder", ["dog house"])
+    expected = load_sentence_encoder(str(encoder)).embed(["dog house"])
+    torch.testing.assert_close(torch.tensor([found["vector"]]), expected)
+    rows = written(tmp_path / "pairs.tsv", "dog house\ta dog\nactor hour\tthe actor\n")
+    assert hfattn.evaluate("user/encoder", rows) == hfattn.evaluate(encoder, rows)
+    assert hfattn.predict("user/masked", ["dog [MASK]"])[0].keys() == {"masks"}
+
+
 def test_scores_without_training_are_beside_those_of_the_run(finished: Path) -> None:
     results = results_of(finished / "run")
     assert results["baselines"].keys() == {"mean of word vectors", "SIF"}
@@ -81,6 +142,16 @@ def test_a_softmax_over_classes_leaves_no_classifier(tmp_path: Path) -> None:
     assert names == ["BertModel"]
     assert "| average precision |" in (tmp_path / "run" / "README.md").read_text()
     assert printed_by_card(tmp_path / "run")
+
+
+def test_cosent_learns_the_order_of_the_scores(tmp_path: Path) -> None:
+    training = {**TINY["training"], **steps(60, 30), "learning_rate": 1e-2, "per_device_train_batch_size": 32}
+    sections = {"model": {**TINY["model"], "hidden_size": 32}, "sentence": {"loss": "cosent", "scale": 10.0}}
+    results = train_here(RECIPE, tiny_config(tmp_path, **sections, training=training))
+    assert results["metrics"]["test"]["spearman"] > 0.6  # three seeds have 0.72 to 0.76
+    text = (tmp_path / "run" / "README.md").read_text()
+    assert "a penalty for cosines of a batch that are not in the order of their scores (CoSENT)" in text
+    assert "li2024" in text
 
 
 @pytest.mark.parametrize("negatives", ["mined", "labels", "column"])
@@ -137,9 +208,12 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
             "trains a classifier that is not saved; write data.positive_labels",
         ),
         ("--sentence.loss distillation", "distillation, and no other, has a teacher; write teacher.name"),
-        ("--sentence.scale 5", "sentence.scale is for sentence.loss ranking, and the loss is cosine; remove it"),
+        (
+            "--sentence.scale 5",
+            "sentence.scale is for sentence.loss ranking or cosent, and the loss is cosine; remove it",
+        ),
         ("--sentence.pooling last", "pooling is 'last'; write one of first, mean, max, mean_sqrt, or null"),
-        ("--sentence.loss triplet", "loss is 'triplet'; write one of cosine, ranking, softmax, distillation"),
+        ("--sentence.loss triplet", "loss is 'triplet'; write one of cosine, cosent, ranking, softmax, distillation"),
         ("--sentence.loss ranking --sentence.mine_negatives true", "mine_negatives is for a pretrained model"),
         ("--model.pooling attention", "model.pooling is that of a classifier; write sentence.pooling"),
         ("--model.model_type bahdanau", "model.model_type is 'bahdanau'; write one of rnn_encoder, vaswani"),

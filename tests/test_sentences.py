@@ -34,7 +34,7 @@ from hfattn.sentence_encoders import (
 from hfattn.text_search import search_sentences
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import SentenceTrainer, TrainedSentenceEncoder, mined_negatives
-from hfattn.training.sentence_encoder import cosine_loss, distillation_loss, pair_features, ranking_loss
+from hfattn.training.sentence_encoder import cosent_loss, cosine_loss, distillation_loss, pair_features, ranking_loss
 from hfattn_cli import app
 
 # Pooling
@@ -149,6 +149,24 @@ def test_the_other_losses_are_those_of_their_formulas() -> None:
         assert float(distance[i]) == pytest.approx(sum(squares))
         by_hand = [*first[i], *second[i], *(abs(u - v) for u, v in zip(first[i], second[i], strict=True))]
         assert features[i].tolist() == [float(each) for each in by_hand]
+
+
+def test_cosent_is_that_of_a_loop_over_pairs_in_the_wrong_order() -> None:
+    torch.manual_seed(0)
+    first, second = (torch.randn(5, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    target = torch.tensor([0.2, 0.9, 0.2, 0.5, 0.0])
+    cosines = [unit(first[i]) @ unit(second[i]) for i in range(5)]
+    pairs = [(i, j) for i in range(5) for j in range(5) if target[i] > target[j]]
+    assert len(pairs) == 9  # two targets are equal
+    by_loop = torch.stack([torch.exp(7 * (cosines[j] - cosines[i])) for i, j in pairs]).sum().log1p()
+    loss = cosent_loss(first, second, target, 7.0)
+    found, expected = ((value, *torch.autograd.grad(value, (first, second))) for value in (loss, by_loop))
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    # Equal targets have no order, and nothing to learn.
+    alone = cosent_loss(first, second, torch.ones(5), 7.0)
+    gradients = torch.autograd.grad(alone, (first, second))
+    assert alone == 0
+    assert all((gradient == 0).all() for gradient in gradients)
 
 
 # Training in chunks, and in several processes
@@ -288,6 +306,7 @@ def test_each_loss_reads_what_it_needs(folder: Path) -> None:
     teacher = torch.nn.functional.normalize(torch.randn(99, 32), dim=-1)
     for loss, labels, examples in (
         ("cosine", None, {"targets": [0.1 * i for i in range(6)]}),
+        ("cosent", None, {"targets": [0.1 * i for i in range(6)]}),
         ("softmax", 3, {"targets": [0, 1, 2, 0, 1, 2]}),
         ("distillation", None, {"vectors": teacher}),
     ):
@@ -298,6 +317,9 @@ def test_each_loss_reads_what_it_needs(folder: Path) -> None:
         first, second = vectors["first"], vectors["second"]
         if loss == "cosine":
             right = sum((unit(first[i]) @ unit(second[i]) - 0.1 * i) ** 2 for i in range(6)) / 6
+        elif loss == "cosent":
+            cosines = [20 * unit(first[i]) @ unit(second[i]) for i in range(6)]
+            right = torch.stack([(cosines[j] - cosines[i]).exp() for i in range(6) for j in range(i)]).sum().log1p()
         elif loss == "softmax":
             logits = model.classifier(torch.cat([first, second, (first - second).abs()], 1))
             right = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1, 2]))

@@ -25,7 +25,7 @@ from hfattn.data.tasks import shared_between_tasks
 from hfattn.errors import UserError
 from hfattn.evaluation import evaluate_folder
 from hfattn.hub.measuring import plan_measurement
-from hfattn.metrics import task_scores
+from hfattn.metrics import main_score, task_scores
 from hfattn.pipelines import TextToTextPipeline
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import TasksConfig
@@ -272,6 +272,11 @@ def test_outputs_that_are_no_answers_count_as_wrong() -> None:
     scores = task_scores("bleu", ["a b c d e", "x"], ["a b c d e", "y"])
     assert scores["exact_match"] == 0.5
     assert 0 < scores["bleu"] < 100
+    scores = task_scores("rouge", ["The cats sat down.", "x y"], ["the cat sat", "z"])
+    # Stems: 3 of 4 and 3 of 3 words, 2 of 3 and 2 of 2 pairs of words; and nothing of the second text.
+    assert scores["rouge1"] == scores["rougeL"] == pytest.approx(2 * 0.75 / 1.75 / 2)
+    assert scores["rouge2"] == main_score("rouge", scores) == pytest.approx(2 * (2 / 3) / (5 / 3) / 2)
+    assert task_scores("rouge", ["b a"], ["a b"])["rougeL"] == 0.5 < task_scores("rouge", ["b a"], ["a b"])["rouge1"]
 
 
 # The recipe
@@ -348,6 +353,21 @@ def test_a_mixture_starts_from_span_corruption(tmp_path: Path) -> None:
     assert len(AutoTokenizer.from_pretrained(tmp_path / "second")) == len(tokenizer)
 
 
+def test_summaries_are_scored_by_rouge(tmp_path: Path) -> None:
+    task = {**tiny_tasks(tmp_path)["translate"], "metric": "rouge"}
+    fields = {"data": {"only": ["translate"]}, "evaluation": {"num_beams": 2}}
+    config = write_config(tmp_path, TINY, {"data": {"tasks": {"translate": task}}}, fields)
+    results = train_here(RECIPE, config)
+    scores = results["metrics"]["test"]["tasks"]["translate"]
+    assert scores.keys() >= {"rouge1", "rouge2", "rougeL", "exact_match"}
+    assert results["metrics"]["test"]["score"] == scores["rouge2"]
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "- type: rouge\n" in card
+    assert f"| test | translate | rouge2 | {scores['rouge2']:.4f} | 12 |" in card
+    assert "ROUGE of translate is computed with rouge-score" in card
+    assert "with 2 beams" in card
+
+
 def test_numbers_of_further_texts_are_not_in_the_vocabulary(tmp_path: Path) -> None:
     contracts = written(tmp_path / "contracts.txt", "".join(f"Contract {i} of a film\n" for i in range(74_000, 74_020)))
     tokenizer = {"more_texts": [str(contracts)], "vocab_size": 300}
@@ -419,7 +439,10 @@ print(json.dumps([[each['generated_text'], each['score']] for each in found]))
 BAD: list[BadInput] = [
     ("--data.tasks {}", "data.tasks is empty; write at least one task"),
     ("--data.only [sst]", "data.only names 'sst', and the tasks are sst2, relatedness, translate; write one"),
-    ("--data.tasks.sst2.metric f1", "metric is 'f1'; write one of accuracy, bleu, exact_match, spearman, nats_per"),
+    (
+        "--data.tasks.sst2.metric f1",
+        "metric is 'f1'; write one of accuracy, bleu, exact_match, rouge, spearman, nats_per",
+    ),
     ("--data.tasks.sst2.sorce x", "did you mean 'data.tasks.sst2.source'"),
     ("--data.tasks.sst2.source 'no column'", "source is 'no column', without a column; write one in braces"),
     ("--data.tasks.sst2.source 'a {txt}'", "Line 2 of reviews.tsv has no column 'txt'; write one of text, label"),

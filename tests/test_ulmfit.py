@@ -26,9 +26,10 @@ from hfattn import (
 from hfattn.api import predict
 from hfattn.clean_process import MEASURED
 from hfattn.errors import UserError
-from hfattn.evaluation import evaluate_folder, score_text
+from hfattn.evaluation import evaluate_folder
 from hfattn.hub.clean_run import CleanRun, Result
 from hfattn.hub.measuring import judge_measurement, plan_measurement
+from hfattn.likelihood import score_text
 from hfattn.loading import load_any_model, load_language_model
 from hfattn.measured_outputs import outputs_of_texts
 from hfattn.models.pooled_classifier import HiddenClassifier, pool_steps

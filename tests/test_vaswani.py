@@ -1245,7 +1245,7 @@ def test_training_without_fused_kernels_has_their_loss_and_gradients(
     found = []
     for unfused in (False, True):
         for module in (attention, modeling_vaswani):
-            monkeypatch.setattr(module, "is_faster_unfused", lambda query, keys, training, chosen=unfused: chosen)
+            monkeypatch.setattr(module, "is_faster_unfused", lambda *inputs, chosen=unfused: chosen)
         model.zero_grad()
         outputs = model(**inputs, labels=labels)
         outputs.loss.backward()
@@ -1269,10 +1269,17 @@ def fused_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_few_positions_are_trained_without_fused_kernels_in_bfloat16_on_a_cpu(fused_calls: list[Any]) -> None:
-    model = make(VaswaniForMaskedLM, dtype=torch.float32)
-    for training, dtype, length, fused in (
-        (True, torch.bfloat16, 181, False), (True, torch.bfloat16, 182, True), (True, torch.float32, 16, True),
-        (False, torch.bfloat16, 16, True),
+    """With dropout, which no fused kernel has on a CPU, any number of positions."""
+    whole, dropping = (make(VaswaniForMaskedLM, dtype=torch.float32, attention_dropout=share) for share in (0.0, 0.1))
+    options = {"encoder_pattern": "window", "encoder_pattern_options": {"window": 401}}
+    windows = make(VaswaniForMaskedLM, dtype=torch.float32, attention_dropout=0.1, **options)
+    # Rotated queries and keys are float32, and the kernels still compute in bfloat16.
+    rotary = make(VaswaniForMaskedLM, dtype=torch.float32, attention_dropout=0.0, positions="rotary")
+    for model, training, dtype, length, fused in (
+        (whole, True, torch.bfloat16, 181, False), (whole, True, torch.bfloat16, 182, True),
+        (dropping, True, torch.bfloat16, 400, False), (dropping, False, torch.bfloat16, 16, True),
+        (dropping, True, torch.float32, 16, True), (windows, True, torch.bfloat16, 400, False),
+        (rotary, True, torch.bfloat16, 181, False), (rotary, True, torch.bfloat16, 182, True),
     ):  # fmt: skip
         fused_calls.clear()
         with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):

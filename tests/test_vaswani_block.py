@@ -579,6 +579,10 @@ THEIR_T5 = {
 }
 
 
+def largest(tensor: torch.Tensor) -> float:
+    return float(tensor.abs().max())
+
+
 @pytest.mark.parametrize("name", THEIR_T5)
 def test_t5_goes_to_vaswani_and_back(tmp_path: Path, name: str) -> None:
     """The same logits, losses, gradients and hypotheses, padded on either side; and bit for bit back."""
@@ -595,7 +599,8 @@ def test_t5_goes_to_vaswani_and_back(tmp_path: Path, name: str) -> None:
         for attn_implementation in ("sdpa", "eager"):
             ours.set_attn_implementation(attn_implementation)
             found, expected = (model(source, attention_mask=mask, labels=target) for model in (ours, theirs))
-            torch.testing.assert_close(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
+            # Both norms compute in float32, whose rounding grows with the largest logit.
+            torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=3e-6 * largest(expected.logits))
             torch.testing.assert_close(found.loss, expected.loss, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(
             found.encoder_last_hidden_state[mask.bool()], expected.encoder_last_hidden_state[mask.bool()]
@@ -609,8 +614,9 @@ def test_t5_goes_to_vaswani_and_back(tmp_path: Path, name: str) -> None:
     ours.zero_grad()
     for model in (ours, theirs):
         model(source, labels=target).loss.backward()
+    gradient = theirs.shared.weight.grad
     torch.testing.assert_close(
-        ours.model.decoder.embed_tokens.weight.grad, theirs.shared.weight.grad, rtol=1e-4, atol=1e-6
+        ours.model.decoder.embed_tokens.weight.grad, gradient, rtol=0, atol=2e-5 * largest(gradient)
     )
     torch.testing.assert_close(
         ours.get_parameter("model.encoder.position_bias.table.weight").grad,

@@ -57,6 +57,7 @@ from hfattn import (
 )
 from hfattn.data import make_processor, processed, read_digits
 from hfattn.data.digits import WORDS
+from hfattn.exchange import convert
 from hfattn.generated import date_pairs, name_sentences
 from hfattn.sentence_encoders import SentenceModules, write_modules
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
@@ -480,8 +481,11 @@ def placeholder(word: str, root: Path) -> Path:
         DistilBertModel.from_pretrained(teacher).save_pretrained(path)
         AutoTokenizer.from_pretrained(teacher).save_pretrained(path)
         return path
-    if word == "TINY_DINOV2":
-        return tiny_image_model(path)
+    if word == "TINY_WINDOWS":  # a dense model that was converted to windows
+        dense = placeholder("TINY_BERT", root)
+        windows = {"encoder_pattern_options": {"window": 9, "global_tokens": 1}, "max_position_embeddings": 4096}
+        convert("transformers", dense, path, settings={"encoder_pattern": "window", **windows})
+        return path
     if word == "TINY_SENTENCES":  # which knows the names of digits
         return tiny_model(path, "bert", (*TEXTS, *WORDS))
     if word in ("TINY_LANGUAGE_MODEL", "TINY_BILM"):

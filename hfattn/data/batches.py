@@ -51,6 +51,18 @@ class TrainingExamples(Dataset[Example]):
         return PermutationSampler(len(self), seed)
 
 
+def check_stride(window: int, stride: int, unit: str) -> None:
+    """Check that windows reach each other; the arguments are those of ``check_window``.
+
+    Raises:
+        UserError: the stride is longer than a window.
+    """
+    if not 1 <= stride <= window:
+        raise UserError(
+            f"A stride of {stride} skips {unit}; write a whole number from 1 to the length of a window, {window}."
+        )
+
+
 def check_window(ids: np.ndarray, window: int, stride: int, unit: str) -> None:
     """Check that a text has a window, and that windows reach each other.
 
@@ -63,10 +75,7 @@ def check_window(ids: np.ndarray, window: int, stride: int, unit: str) -> None:
     Raises:
         UserError: the text has fewer than ``window`` + 1 tokens, or the stride is longer than a window.
     """
-    if not 1 <= stride <= window:
-        raise UserError(
-            f"A stride of {stride} skips {unit}; write a whole number from 1 to the length of a window, {window}."
-        )
+    check_stride(window, stride, unit)
     if len(ids) < window + 1:
         raise UserError(
             f"A part of the text has {len(ids)} {unit}, and one window of {window} needs {window + 1}; use a longer "

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError
 from .examples import Examples
-from .rows import Rows, Source, local_file, open_rows, read_lines
+from .rows import Rows, Source, has_rows, local_file, open_rows, read_lines
 from .stored import Derived, StoredItems
 from .text import EMBEDDED, open_text, split_positions
 
@@ -52,13 +52,14 @@ def read_documents(
     """Read documents; those that contain only white space are left out. The texts are stored in a temporary file.
 
     Args:
-        dataset: ``"embedded"``, the topics of the Python language reference that CPython contains; the path of a
-            ``.txt`` file; or another source of rows, as in ``open_rows``.
+        dataset: ``"embedded"``, the topics of the Python language reference that CPython contains; a source of rows, as
+            in ``open_rows``, where ``.tsv`` files have tab-separated columns; or the path of another file with lines.
         lines_are_texts: whether each line or row is a document, or part of one with ``document_start``. Otherwise, the
             whole dataset is one document whose rows are joined by newlines.
-        text_column: name of the column with the text; ``.txt`` files have no columns.
+        text_column: name of the column with the text; a file of lines has no columns.
         document_start: regular expression that matches the first line (or row) of each document and no other line, such
-            as ``"^\\s*$"`` if blank lines separate documents; used only with ``lines_are_texts``.
+            as ``"^\\s*$"`` if blank lines separate documents; used only with ``lines_are_texts``, and not for
+            ``"embedded"``, which consists of documents.
         config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
@@ -67,13 +68,13 @@ def read_documents(
     """
     if not lines_are_texts:
         return _one_document(dataset, text_column, config=config, split=split, revision=revision)
+    begins = None if document_start is None else compiled(document_start)
     if dataset == EMBEDDED:
         from pydoc_data.topics import topics
 
         return Documents("python-language-reference", [Document(topics[name]) for name in sorted(topics)])
-    begins = None if document_start is None else compiled(document_start)
     path = local_file(dataset)
-    if path is not None and path.suffix == ".txt":
+    if path is not None and not has_rows(path):
         lines: Iterable[tuple[int, str, Mapping[str, Any]]]
         name, unit, lines = path.name, "Line", ((number, line, {}) for number, line in read_lines(path))
     else:
@@ -99,7 +100,9 @@ def read_documents(
     if not documents:
         raise UserError(f"{name} is empty; it must have at least one text.")
     if not begun:
-        raise UserError(f"No line of {name} matches {document_start!r}; write another data.document_start.")
+        raise UserError(
+            f"No line of {name} matches {document_start!r}, with which each document should begin; write another."
+        )
     return Documents(name, documents, unit=unit)
 
 

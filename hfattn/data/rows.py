@@ -203,6 +203,11 @@ def local_file(dataset: Source) -> Path | None:
     return None if path is None or path.is_dir() else path
 
 
+def has_rows(path: Path) -> bool:
+    """Return whether a file has rows with columns, by its suffix, and not the lines of a text."""
+    return path.suffix in (JSON_LINES, ".tsv", *_SHEETS) or is_table(path)
+
+
 def is_table(path: Path) -> bool:
     """Return whether a file is one with columns that ``open_rows`` does not read line by line."""
     return _format(path) in (*_BUILDERS, JSON_LINES) and path.suffix != JSON_LINES
@@ -260,7 +265,10 @@ def _tab_separated_rows(path: Path, columns: Sequence[str] | None) -> Iterator[R
         if columns is None:
             columns = values
             if len(set(columns)) < len(columns):
-                raise UserError(f"Line {number} of {path.name} names a column twice: {', '.join(columns)}; rename it.")
+                raise UserError(
+                    f"Line {number} of {path.name} names a column twice: {', '.join(columns)}; rename it, or write the "
+                    "names of the columns in a line above it."
+                )
         elif len(values) != len(columns):
             found = {1: "no tab", 2: "one tab"}.get(len(values), f"{len(values) - 1} tabs")
             raise UserError(

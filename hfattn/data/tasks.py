@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
+from ..extras import require
 from ..fields import at_least, number, one_of
 from .documents import Document, Documents, compiled, read_documents
 from .examples import Examples
@@ -24,7 +25,7 @@ from .text_pairs import LARGE
 TEMPLATE, SPANS = "template", "spans"
 # What is measured of the outputs of a task; the loss alone needs no outputs.
 LIKELIHOOD = "nats_per_token"
-METRICS = ("accuracy", "bleu", "exact_match", "spearman", LIKELIHOOD)
+METRICS = ("accuracy", "bleu", "exact_match", "rouge", "spearman", LIKELIHOOD)
 _PLACE = re.compile(r"\{([^{}]+)\}")
 
 
@@ -149,6 +150,8 @@ class TaskConfig(PartsConfig[Any]):
             return
         if not places_of(self.source):
             raise ValueError(f"source is {self.source!r}, without a column; write one in braces, such as {{text}}.")
+        if self.metric == "rouge":
+            require("rouge")
         one_value = self.labels is not None or self.rename_labels or self.metric == "spearman"
         if one_value and not _PLACE.fullmatch(self.target):
             raise ValueError(
@@ -163,7 +166,7 @@ class TaskConfig(PartsConfig[Any]):
     @property
     def is_free(self) -> bool:
         """Whether a target is any text, instead of one of few labels or numbers."""
-        return self.metric in ("bleu", "exact_match")
+        return self.metric in ("bleu", "exact_match", "rouge")
 
     def read(self, dataset: Source, split: str, train: Any = None) -> TaskTexts | Documents:
         if self.format == SPANS:

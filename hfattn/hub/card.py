@@ -268,7 +268,8 @@ def citations(folder: Path, results: Mapping[str, Any]) -> str:
     names = (results["model"].get("preset"), results["model"].get("base_model"), family)
     keys: list[str] = next((known["models"][name] for name in names if name in known["models"]), [])
     if results.get("recipe") == "sentence_encoder":
-        keys = [*keys, "reimers2019", *(["reimers2020"] if results["model"]["loss"] == "distillation" else [])]
+        papers = {"distillation": ["reimers2020"], "cosent": ["li2024"]}
+        keys = [*keys, "reimers2019", *papers.get(results["model"]["loss"], [])]
     if "soup" in results:
         keys = [*keys, "wortsman2022"]
     return "\n".join(known["entries"][key].strip() for key in dict.fromkeys(keys))

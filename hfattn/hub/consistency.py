@@ -9,7 +9,7 @@ from typing import Any
 _TOLERANCE = 1e-5
 _SHARES = (
     *("accuracy", "agreement", "calibration_error", "chance", "coverage", "exact_match", "f1", "flipped"),
-    *("mrr", "precision", "recall", r"recall_at_\d+"),
+    *("mrr", "precision", "recall", r"recall_at_\d+", "rouge[12L]"),
 )
 LIMITS = (  # of scores, by a pattern of their names
     (re.compile(rf"(\w+_)?({'|'.join(_SHARES)})|f1_.+"), 0.0, 1.0),

@@ -12,11 +12,14 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase
 from ..data.pairs import Pair
 from ..data.tasks import LIKELIHOOD
 from ..errors import UserError
+from ..extras import optional
 from .checks import check_examples
 from .language_model import IGNORED, perplexity
 from .regression import correlations
 from .translation import corpus_scores, decode_generated
 
+ROUGE = ("rouge1", "rouge2", "rougeL")
+MAIN_ROUGE = "rouge2"  # as in Raffel et al. 2020
 NO_NUMBER = -1.0  # what an output that is not a number counts as (in the authors' code)
 
 
@@ -35,7 +38,7 @@ def task_scores(
     """Score the outputs of a task.
 
     Args:
-        metric: "accuracy", "spearman", "bleu" or "exact_match".
+        metric: "accuracy", "spearman", "bleu", "rouge" or "exact_match".
         outputs, references: (n,) texts.
         labels: the outputs that are answers, for "accuracy".
 
@@ -43,7 +46,8 @@ def task_scores(
         For "accuracy": ``accuracy``, the share of outputs that are the right label, macro ``f1`` over the labels that
         occur, and ``invalid``, the share of outputs that are not a label. For "spearman": ``spearman`` and ``pearson``
         of the numbers, ``mean_squared_error``, and ``invalid``; an output that is not a number counts as -1. For
-        "bleu": ``bleu``, ``chrf`` and their ``signatures``. For the last two, ``exact_match``.
+        "rouge": those of ``rouge_scores``. For "bleu": ``bleu``, ``chrf`` and their ``signatures``. For the last three,
+        ``exact_match``.
 
     Raises:
         UserError: the arguments differ in length or are empty.
@@ -68,8 +72,26 @@ def task_scores(
         }
     if metric == "exact_match":
         return {"exact_match": right}
+    if metric == "rouge":
+        return {**rouge_scores(outputs, references), "exact_match": right}
     scores, signatures = corpus_scores(outputs, [references])
     return {"signatures": signatures, **scores, "exact_match": right}
+
+
+def rouge_scores(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Return ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004): the shared words, pairs of words and longest subsequence.
+
+    They are computed by rouge-score with Porter's stemmer for English: a word is made of the letters a to z and digits.
+
+    Args:
+        outputs, references: (n,) texts.
+
+    Returns:
+        ``rouge1``, ``rouge2`` and ``rougeL``, each the mean of the F1 of the texts, from 0 to 1.
+    """
+    scorer = optional("rouge", "rouge_score.rouge_scorer").RougeScorer(ROUGE, use_stemmer=True)
+    found = [scorer.score(reference, output) for output, reference in zip(outputs, references, strict=True)]
+    return {name: sum(scores[name].fmeasure for scores in found) / len(found) for name in ROUGE}
 
 
 def check_answers(tokenizer: PreTrainedTokenizerBase, answers: Mapping[str, Sequence[str]]) -> None:
@@ -96,7 +118,7 @@ def main_score(metric: str, scores: Mapping[str, Any]) -> float:
     """Return the score of a task as a number of at most 1: BLEU / 100, and the token accuracy of a likelihood."""
     if metric == "bleu":
         return float(scores["bleu"]) / 100
-    return float(scores["token_accuracy" if metric == LIKELIHOOD else metric])
+    return float(scores[{LIKELIHOOD: "token_accuracy", "rouge": MAIN_ROUGE}.get(metric, metric)])
 
 
 class TaskScores:

@@ -66,10 +66,12 @@ def make_distribution(
     return distribution
 
 
-def is_faster_unfused(query: torch.Tensor, keys: torch.Tensor, training: bool) -> bool:
-    """Return whether fused kernels are slow: on a CPU, to 181 positions trained in bfloat16, or 362 by oneDNN."""
+def is_faster_unfused(query: torch.Tensor, keys: torch.Tensor, training: bool, dropout: float = 0.0) -> bool:
+    """Return whether fused kernels are slow, on a CPU: bfloat16 with dropout or training to 181 keys; oneDNN to 362."""
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else query.dtype
     by_onednn = not torch.compiler.is_compiling() and torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
-    most = {torch.bfloat16: 2**15 * training, torch.float32: 2**17 * by_onednn}.get(query.dtype, 0)
+    of_bfloat16 = math.inf if dropout else 2**15 * training
+    most = {torch.bfloat16: of_bfloat16, torch.float32: 2**17 * by_onednn}.get(dtype, 0)
     return query.device.type == "cpu" and 0 < query.shape[-2] * keys.shape[-2] <= most
 
 
@@ -132,7 +134,7 @@ class Attention(nn.Module):
             prepared: return value of ``prepare``.
             mask: boolean, broadcastable to (…, T, S), True where a query may attend.
             need_weights: return the weights. If False, the score is an inner product, and the distribution is softmax,
-                fused kernels compute the context of several queries without a (T, S) matrix.
+                fused kernels compute the context of several queries without a (T, S) matrix, unless they are slower.
             multiplier: factor on the weights, broadcastable to (…, T, S), after the distribution.
             dropout: probability of dropping a weight from the sum.
             bias: finite numbers, broadcastable to (…, T, S), that are added to the energies before the distribution.
@@ -152,7 +154,7 @@ class Attention(nn.Module):
             bias = _checked_bias(bias, query, prepared[0])
         # For one query, the matrix is one row, and fused kernels cost more than they save.
         fused = not need_weights and multiplier is None and query.shape[-2] > 1
-        fused = fused and not is_faster_unfused(query, prepared[0], self.training)
+        fused = fused and not is_faster_unfused(query, prepared[0], self.training, dropout)
         if fused and isinstance(self.distribution, Softmax) and isinstance(self.score, InnerProduct):
             with full_precision(query) if self.score.precise else contextlib.nullcontext():
                 left, right = self.score(query, prepared[0], method="factors")
@@ -171,9 +173,7 @@ class Attention(nn.Module):
         check_vectors("Queries", query, "query_size", self.query_size)
         check_vectors("Values", value)
         if keys.shape[-2] != value.shape[-2]:
-            raise ValueError(
-                f"There are {keys.shape[-2]} keys and {value.shape[-2]} values; pass a value for each key."
-            )
+            raise ValueError(f"There are {keys.shape[-2]} keys and {value.shape[-2]} values; pass one for each key.")
         if not query.shape[:-2] == keys.shape[:-2] == value.shape[:-2]:
             try:
                 torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2], value.shape[:-2])

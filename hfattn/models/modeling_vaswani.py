@@ -318,7 +318,7 @@ class VaswaniAttention(TokenMixer):
         """
         dropout = self.weight_dropout
         fused, sdpa = is_fused(self.config, self.kind, self.is_causal), self.config._attn_implementation == "sdpa"
-        unfused = fused and sdpa and is_faster_unfused(query, key, self.training)
+        unfused = fused and sdpa and is_faster_unfused(query, key, self.training, dropout)
         if fused and not unfused:
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
             scaling = self.head_dim**-0.5

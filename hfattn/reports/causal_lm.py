@@ -10,9 +10,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data import Documents, EncodedDemonstrations, PackedBlocks, PackedText, Streams, TextSize, pack, prompt_ids
 from ..errors import UserError
-from ..evaluation import BackwardDirection, score_rows
 from ..generation import is_chat, prompt_fault, prompt_length, read_prompt, sample_text, write_completions
 from ..hub import texts_to_publish
+from ..likelihood import BackwardDirection, score_rows
 from ..loading import max_positions, reads_backward
 from ..metrics import text_scores
 from ..tokenizers import uncovered_characters

@@ -18,6 +18,7 @@ SHOWN = {
     "accuracy": ("accuracy", "f1", "invalid"),
     "spearman": ("spearman", "pearson", "invalid"),
     "bleu": ("bleu", "chrf", "exact_match"),
+    "rouge": ("rouge2", "rouge1", "rougeL"),
     "exact_match": ("exact_match",),
     "nats_per_token": ("nats_per_token", "token_accuracy"),
 }

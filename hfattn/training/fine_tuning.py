@@ -183,9 +183,10 @@ def layer_depths(model: PreTrainedModel) -> dict[str, int]:
 class FineTuningTrainer(ReliableTrainer):
     """A ``ReliableTrainer`` for a model prepared by ``tuned``.
 
-    With ``lora``, checkpoints contain the updates and the head. At the end, ``whole_model`` merges those of the best
-    checkpoint into the weights. If the merged weights are saved, the updates are also in ``adapter/`` in the run
-    folder; otherwise the run folder has the updates and the head alone, and the configuration in ``config/``.
+    With ``lora``, checkpoints contain the updates and the head. At the end, those of the best checkpoint are merged
+    into the weights: before the final scores if they are float32, otherwise by ``whole_model``. If the merged weights
+    are saved, the updates are also in ``adapter/`` in the run folder; otherwise the run folder has the updates and the
+    head alone, and the configuration in ``config/``.
 
     Args:
         source: location of the pretrained model, which is saved with the adapter; None for a model from scratch.
@@ -263,7 +264,20 @@ class FineTuningTrainer(ReliableTrainer):
             folder = run / ADAPTER if self._merged else run
             self.model.save_pretrained(folder)
             (folder / "README.md").unlink()  # written by peft, with the local path of the model
+        if self._merges_in_place():
+            self.model.merge_adapter()
         return output
+
+    def _merges_in_place(self) -> bool:
+        """Return whether low-rank updates are merged into the weights before the final scores.
+
+        The scores are then exactly those of the saved weights. Updates beside a weight round otherwise, which changes a
+        translation where two tokens have almost the same probability.
+        """
+        if self.tuning.method != "lora" or self.source is None:
+            return False
+        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        return self.source.dtype == "float32" and self.source.quantization is None and not sharded
 
     def whole_model(self) -> PreTrainedModel:
         """Return the whole model in float32 and evaluation mode, with the LoRA weights merged. Do not train afterwards.
@@ -280,7 +294,7 @@ class FineTuningTrainer(ReliableTrainer):
             return with_adapter(base, ModelLocation(name=str(Path(self.args.output_dir).parent))).eval()
         convert(model, torch.float32)
         if self.tuning.method == "lora":
-            model = model.merge_and_unload()
+            model = model.unload() if self._merges_in_place() else model.merge_and_unload()
         if self._merged:  # as save_whole rounds them
             convert(convert(model, getattr(torch, self.source.dtype)), torch.float32)
         return model

@@ -1,4 +1,4 @@
-"""Sentence encoders: build one, find hard negatives, and train it by one of four losses.
+"""Sentence encoders: build one, find hard negatives, and train it by one of five losses.
 
 Shapes: B pairs of a batch, T length of a text, D width of the vectors, C classes, M different texts.
 """
@@ -24,7 +24,7 @@ from ..sentence_encoders import SentenceEncoder, SentenceModules, read_modules
 from ..tokenizers import build_tokenizer
 from .contrastive import gather, shared_cross_entropy
 from .from_scratch import text_encoder_config
-from .sentence_encoder_config import ENCODER_FAMILIES, SentenceTrainingConfig
+from .sentence_encoder_config import ENCODER_FAMILIES, SCORE_LOSSES, SentenceTrainingConfig
 from .trainer import ReliableTrainer
 
 SIDES = ("first", "second", "negative")
@@ -77,6 +77,22 @@ def ranking_loss(
 def cosine_loss(first: torch.Tensor, second: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Return the squared error (B,) of cosines and targets (Reimers & Gurevych 2019, section 3)."""
     return (functional.cosine_similarity(first, second, dim=-1) - target) ** 2
+
+
+def cosent_loss(first: torch.Tensor, second: torch.Tensor, target: torch.Tensor, scale: float = 20.0) -> torch.Tensor:
+    """Return log(1 + Σ exp(scale · (cos_j - cos_i))) over the pairs i, j with target_i > target_j (CoSENT).
+
+    Only the order of the targets counts, which Spearman's rho measures too (Li & Li 2024, arXiv 2309.12871, the
+    cosine objective of section 3, with scale = 1 / τ).
+
+    Args:
+        first, second: (B, D) vectors of the two texts of each pair.
+        target: (B,).
+        scale: factor of the cosines.
+    """
+    cosines = scale * functional.cosine_similarity(first, second, dim=-1)
+    differences = (cosines - cosines[:, None])[target[:, None] > target]
+    return functional.softplus(differences.logsumexp(0))
 
 
 def pair_features(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -281,13 +297,15 @@ def mined_negatives(pairs: TextPairs, vectors: np.ndarray, margin: float) -> Tex
 class SentenceTrainer(ReliableTrainer):
     """A ``ReliableTrainer`` for a ``TrainedSentenceEncoder``, in batches of ``TextPairCollator``.
 
-    A ranking compares a text with the second texts and the hard negatives of all processes. Gradient accumulation adds
-    no further ones: a step of two batches has the mean of their losses. ``sentence.chunk`` is for larger batches.
+    A ranking compares a text with the second texts and the hard negatives of all processes; CoSENT compares the pairs
+    of the batch of one process. Gradient accumulation adds no further ones: a step of two batches has the mean of their
+    losses. ``sentence.chunk`` is for larger batches.
 
     Args:
         loss: one of ``SENTENCE_LOSSES``.
         scores: the ``compute_metrics``.
-        scale, symmetric: of ``ranking_loss``.
+        scale: of ``ranking_loss`` and ``cosent_loss``.
+        symmetric: of ``ranking_loss``.
         normalize: whether a student's vectors have length 1, as those of its teacher.
 
     Raises:
@@ -340,6 +358,8 @@ class SentenceTrainer(ReliableTrainer):
             )
         if self.loss == "cosine":
             return cosine_loss(first, second, inputs["labels"].float()).mean()
+        if self.loss == "cosent":
+            return cosent_loss(first, second, inputs["labels"], self.scale)
         if self.loss == "softmax":
             assert logits is not None
             return functional.cross_entropy(logits.float(), inputs["labels"])
@@ -365,7 +385,7 @@ def pair_targets(pairs: TextPairs, config: SentenceTrainingConfig, span: Sequenc
         config: the configuration of the recipe.
         span: the scores of the cosines 0 and 1.
     """
-    if config.sentence.loss == "cosine":
+    if config.sentence.loss in SCORE_LOSSES:
         low, high = span
         return [(item.score - low) / (high - low) for item in pairs if item.score is not None]
     if config.sentence.loss == "softmax":
@@ -374,7 +394,7 @@ def pair_targets(pairs: TextPairs, config: SentenceTrainingConfig, span: Sequenc
 
 
 def score_span(given: Sequence[float] | None, pairs: TextPairs) -> tuple[float, float]:
-    """Return the scores of the cosines 0 and 1: those given, or the lowest and the highest of the training pairs.
+    """Return the scores of the targets 0 and 1: those given, or the lowest and the highest of the training pairs.
 
     Raises:
         UserError: all scores are equal.
@@ -385,5 +405,8 @@ def score_span(given: Sequence[float] | None, pairs: TextPairs) -> tuple[float, 
     if not scores:
         return 0.0, 1.0
     if min(scores) == max(scores):
-        raise UserError(f"All scores of {pairs.name} are {scores[0]:g}; write data.score_range, or another column.")
+        raise UserError(
+            f"All scores of {pairs.name} are {scores[0]:g}; write another data.score_column, or, for sentence.loss "
+            "cosine, data.score_range."
+        )
     return min(scores), max(scores)

@@ -15,7 +15,8 @@ from .config import build_section, first_changed
 from .from_scratch import check_all_words
 from .training_config import TrainingConfig
 
-SENTENCE_LOSSES = ("cosine", "ranking", "softmax", "distillation")
+SCORE_LOSSES = ("cosine", "cosent")  # those that train on scores
+SENTENCE_LOSSES = (*SCORE_LOSSES, "ranking", "softmax", "distillation")
 ENCODER_FAMILIES = ("rnn_encoder", "vaswani")  # those that may be trained from scratch
 
 
@@ -39,10 +40,11 @@ class SentenceSection:
         pooling: "first", "mean", "max" or "mean_sqrt" (``hfattn.pooling``); null: as the pretrained model was trained,
             and "mean" for others.
         normalize: whether the saved encoder gives vectors of length 1.
-        loss: "cosine" (squared error of cosine and score), "ranking" (softmax over the second texts of the batch:
+        loss: "cosine" (squared error of cosine and score: Reimers & Gurevych 2019), "cosent" (order of the cosines of
+            the batch as that of the scores: Li & Li 2024), "ranking" (softmax over the second texts of the batch:
             Henderson et al. 2017), "softmax" (class of the pair, from both vectors: Reimers & Gurevych 2019), or
             "distillation" (both texts get the teacher's vector of the first: Reimers & Gurevych 2020).
-        scale: of the cosines in the ranking.
+        scale: of the cosines in ranking and CoSENT.
         symmetric: ranking: also of the first texts of the batch for each second one.
         mine_negatives: ranking: each first text gets a hard negative, the second text of another pair that the
             pretrained encoder finds most similar to it, before training.
@@ -62,10 +64,13 @@ class SentenceSection:
     chunk: int | None = at_least(1, None)
 
 
-RANKING_ONLY = (
-    *("sentence.scale", "sentence.symmetric", "sentence.mine_negatives", "sentence.negative_margin"),
-    *("data.negative_column", "data.negative_labels"),
-)
+FIELDS_OF_LOSSES = {  # fields that some losses alone read
+    ("ranking", "cosent"): ("sentence.scale",),
+    ("ranking",): (
+        *("sentence.symmetric", "sentence.mine_negatives", "sentence.negative_margin"),
+        *("data.negative_column", "data.negative_labels"),
+    ),
+}
 
 
 @strict
@@ -98,10 +103,13 @@ class SentenceTrainingConfig(TrainingConfig):
             UserError: they do not.
         """
         loss = self.sentence.loss
-        if loss != "ranking" and (name := first_changed(self, RANKING_ONLY)):
-            raise UserError(f"{name} is for sentence.loss ranking, and the loss is {loss}; remove it.")
-        if loss == "cosine" and data.score_column is None:
-            raise UserError("sentence.loss cosine needs scores; write data.score_column, or another loss.")
+        for losses, names in FIELDS_OF_LOSSES.items():
+            if loss not in losses and (name := first_changed(self, names)):
+                raise UserError(
+                    f"{name} is for sentence.loss {' or '.join(losses)}, and the loss is {loss}; remove it."
+                )
+        if loss in SCORE_LOSSES and data.score_column is None:
+            raise UserError(f"sentence.loss {loss} needs scores; write data.score_column, or another loss.")
         if loss == "softmax" and data.label_column is None:
             raise UserError("sentence.loss softmax needs classes; write data.label_column, or another loss.")
         if loss == "softmax" and data.score_column is None and not data.positive_labels:

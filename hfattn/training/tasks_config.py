@@ -160,7 +160,7 @@ class TasksEvaluationConfig:
     """The section ``evaluation``."""
 
     examples: int | None = at_least(1, None)  # of each task and part, chosen at random; null: all
-    num_beams: int | None = at_least(2, None)  # beam search for the tasks whose metric is bleu, after training
+    num_beams: int | None = at_least(2, None)  # beam search for the metrics bleu and rouge, after training
 
     def searches(self, metrics: Mapping[str, str]) -> list[tuple[list[str], dict[str, Any] | None]]:
         """Return the tasks that are evaluated together, and the search of their outputs; None: by likelihood alone.
@@ -170,7 +170,8 @@ class TasksEvaluationConfig:
         """
         groups: dict[int | None, list[str]] = {}
         for task, metric in metrics.items():
-            beams = None if metric == LIKELIHOOD else self.num_beams if metric == "bleu" and self.num_beams else 1
+            free = metric in ("bleu", "rouge")
+            beams = None if metric == LIKELIHOOD else self.num_beams if free and self.num_beams else 1
             groups.setdefault(beams, []).append(task)
         return [(tasks, None if beams is None else {"num_beams": beams}) for beams, tasks in groups.items()]
 

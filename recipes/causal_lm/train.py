@@ -28,10 +28,10 @@ from hfattn.data import (
 )
 from hfattn.data.examples import Examples
 from hfattn.errors import UserError, one_sentence
-from hfattn.evaluation import score_rows
 from hfattn.fields import at_least
 from hfattn.generation import set_chat, set_ends
 from hfattn.hub import vocabulary_texts
+from hfattn.likelihood import score_rows
 from hfattn.loading import Loaded, load_model, load_tokenizer, max_positions
 from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
 from hfattn.publish_sections import check_language_model

@@ -41,6 +41,7 @@ from hfattn.training import (
     teacher_vectors,
 )
 from hfattn.training.sentence_encoder import own_encoder_config, vector_width
+from hfattn.training.sentence_encoder_config import SCORE_LOSSES
 
 RECIPE = "sentence_encoder"
 
@@ -131,7 +132,8 @@ def main(command: RecipeCommand) -> None:
             found = unit.embed(PairNumbers(train).texts, rows).numpy()
             train = mined_negatives(train, found, section.negative_margin)
         before = baselines(config, data, parts, train, encoder, vectors, rows)
-    span = score_span(data.score_range, train) if section.loss == "cosine" else (0.0, 1.0)
+    given = data.score_range if section.loss == "cosine" else None  # CoSENT learns an order
+    span = score_span(given, train) if section.loss in SCORE_LOSSES else (0.0, 1.0)
     encode = partial(EncodedTextPairs, tokenizer=encoder.tokenizer, max_length=data.max_length)
     encoded = {
         part: encode(pairs, targets=pair_targets(pairs, config, span), vectors=vectors[part])
