@@ -67,14 +67,14 @@ variants: $(INSTALLED)  ## Train the tiny variant of every recipe configuration,
 	$(BIN)/pytest -n 2 --maxschedchunk 1 -m variants
 
 bands: $(INSTALLED)  ## Train each tiny variant with five seeds, and write the band of its score
-	$(BIN)/pytest -n 2 --maxschedchunk 1 --bands 5 tests/test_tiny_recipes.py
+	$(BIN)/pytest -n 2 --maxschedchunk 1 -o timeout=0 --bands 5 tests/test_tiny_recipes.py
 
 # The oldest transformers that pyproject.toml allows, with its older huggingface-hub; everything else as pinned.
 $(OLDEST)/.installed: $(TRAINS)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(OLDEST)
 	grep -v '^\(huggingface_hub\|transformers\)==' constraints.txt > $(OLDEST)/constraints.txt
 	$(BIN)/uv pip install --quiet --python $(OLDEST) -c $(OLDEST)/constraints.txt -e '.[recipes]' \
-	  "transformers==$$(sed -n 's/.*"transformers>=\([0-9.]*\)".*/\1/p' pyproject.toml).0" parameterized pytest pytest-xdist
+	  "transformers==$$(sed -n 's/.*"transformers>=\([0-9.]*\)".*/\1/p' pyproject.toml).0" parameterized pytest pytest-timeout pytest-xdist
 	@touch $@
 
 # The first two commands: a folder that the pinned transformers published is verified by the oldest.
