@@ -32,7 +32,7 @@ class UnfinishedError(UserError):
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """On bad input, an unreadable file or Ctrl-C, print one sentence without a traceback, and exit with a code."""
+    """On bad input, an unreadable file, too little memory or Ctrl-C, print one sentence, not a traceback, and exit."""
     try:
         yield
     except UserError as error:
@@ -51,6 +51,13 @@ def one_sentence() -> Iterator[None]:
         reason = f"{error.filename}: {error.strerror}; check the path and its permissions."
         print(f"error: {_one_line(reason)}", file=sys.stderr)
         sys.exit(UserError.exit_code)
+    except RuntimeError as error:
+        asked = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)  # as torch says it
+        if asked is None:
+            raise
+        advice = "use smaller batches, shorter texts or fewer beams"
+        print(f"error: The memory is not enough: {asked[1]} more were asked for; {advice}.", file=sys.stderr)
+        sys.exit(1)
 
 
 def _one_line(message: str) -> str:
