@@ -19,6 +19,7 @@ from benchmarks.claims import (
     multi30k,
     page,
     recall,
+    text_distillation,
     text_to_text,
     transformer_xl,
     ulmfit,
@@ -204,6 +205,24 @@ def test_each_variant_of_ulmfit_is_valid_and_differs_from_the_others(
             script.validate(checked)
             configurations.append(repr(checked))
         assert len(set(configurations)) == len(configurations)
+
+
+def test_the_students_of_a_text_differ_in_the_weight_of_the_teacher_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_distillation, "teacher", lambda data: data / "teacher")
+    folder = text_distillation.ROOT / "recipes" / "distillation"
+    script = load_recipe(folder / "train.py")
+    weights, others = [], []
+    for variant in text_distillation.VARIANTS:
+        words = override_words(text_distillation.fields(variant, 2, tmp_path))
+        config = load_config(script.Config, folder / "sst2_bilstm.yaml", words)
+        script.validate(config)
+        weights.append(config.distillation.alpha)
+        config.distillation.alpha = 0
+        others.append(repr(config))
+    assert weights == [0.5, 0]
+    assert others[0] == others[1]
 
 
 def test_errors_of_ulmfit_come_from_runs_of_its_stages(few_reviews: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from . import (
     sparse_patterns,
     sparsity,
     stateful,
+    text_distillation,
     text_to_text,
     transformer_xl,
     transformers_training,
@@ -70,5 +71,6 @@ CLAIMS: dict[str, Claim] = {
     "ulmfit": ulmfit.CLAIM,
     "elmo": elmo.CLAIM,
     "auxiliary_loss": auxiliary_loss.CLAIM,
+    "text_distillation": text_distillation.CLAIM,
     "text_to_text": text_to_text.CLAIM,
 }
