@@ -91,7 +91,7 @@ TASKS = {
     "compare attention with none": ["translation/spa_eng_sutskever", "translation/spa_eng_luong"],
     "classify texts, fastest": ["baselines/sst2_tfidf_svm", "baselines/imdb_tfidf_svm"],
     "classify texts and show the words that were read": ["classification/imdb_attention"],
-    "classify texts, best score": ["classification/imdb_minilm", "classification/imdb_distilbert"],
+    "classify texts with a pretrained model": ["classification/imdb_minilm", "classification/imdb_distilbert"],
     "classify texts of thousands of tokens": ["classification/imdb_minilm_window"],
     "classify texts with few trained weights": ["classification/sst2_minilm_lora", "baselines/sst2_minilm_features"],
     "classify pairs of texts": ["classification/sick_minilm"],

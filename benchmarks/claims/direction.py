@@ -73,7 +73,7 @@ def measure(variant: str, seed: int, data: Path) -> Measurement:
 CLAIM = Claim(
     "A bidirectional network beats a causal one where the right context matters",
     "Schuster & Paliwal 1997; Graves & Schmidhuber 2005",
-    f"`rnn_encoder`: a forward GRU of 48 units, or one of 32 units in each direction (as many recurrent "
+    f"`rnn_encoder`: a forward GRU of 48 units, or one of 32 units in each direction (about as many recurrent "
     f"weights). *Cloze*: "
     f"name the hidden character between {SIDE} others on each side, from the annotation at the gap, in "
     f"tiny Shakespeare "
