@@ -158,7 +158,8 @@ def evaluate(model: str | PathLike[str], data: str | PathLike[str], **options: A
     require("recipes")
     from .evaluation import evaluate_folder
 
-    return evaluate_folder(fspath(model), fspath(data), **options)
+    others = [fspath(each) for each in options.pop("together_with", ())]
+    return evaluate_folder(fspath(model), fspath(data), together_with=others, **options)
 
 
 def predict(

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import UserError
-from .loading import ModelLocation, load_model, load_tokenizer, max_positions
+from .loading import ModelLocation, load_model, load_model_config, load_tokenizer, max_positions
 from .pooling import pool
 from .text_search import read_sentences
 
@@ -94,8 +94,14 @@ def nearest_uses(name: str, word: str, text: str, file: Path, number: int = 5) -
     if not others:
         raise UserError(f"No other sentence of {file} has the word {word!r}; give more sentences.")
     location = ModelLocation(name=name)
+    if load_model_config(location).is_encoder_decoder:
+        raise UserError(f"{name} is an encoder-decoder; give an encoder, or a language model.")
     model, tokenizer = load_model(AutoModel, location).model.eval(), load_tokenizer(location)
     vectors = functional.normalize(vectors_of_uses(model, tokenizer, [given[0], *others]), dim=-1)
-    cosines = vectors[1:] @ vectors[0]
+    if not vectors[0].any():
+        raise UserError(f"The word {word!r} stands behind the last token that {name} reads; give a shorter text.")
+    read = vectors[1:].any(1)
+    others = [use for use, seen in zip(others, read.tolist(), strict=True) if seen]
+    cosines = (vectors[1:] @ vectors[0])[read]
     best = cosines.topk(min(number, len(others)))
     return [(others[i], cosine) for i, cosine in zip(best.indices.tolist(), best.values.tolist(), strict=True)]

@@ -30,6 +30,7 @@ from .data import (
 )
 from .data.text_pairs import read_text_pairs
 from .errors import UserError
+from .files import read_json_object
 from .generation import translate_texts
 from .likelihood import score_opened
 from .loading import load_any_model, max_positions, reads_images
@@ -50,7 +51,7 @@ from .metrics import (
     translation_report,
 )
 from .models.pipeline_attn_translation import TEXT_TO_TEXT
-from .sentence_encoders import SentenceEncoder, has_modules, load_sentence_encoder
+from .sentence_encoders import SentenceEncoder, has_modules, sentence_encoder_of
 from .tokenizers import uncovered_characters
 
 # Languages of the built-in templates, by their names in the place of data.
@@ -60,6 +61,7 @@ TASK = "text-classification"
 ANSWERS = "question-answering"
 # What a run chose on its validation texts, beside the reading of texts: see ``set_decision``.
 DECISIONS = ("threshold", "temperature", "thresholds")
+READING = ("max_length", "too_long", "overlap", "both_orders")  # what ``set_reading`` stores
 SEPARATOR = "label_separator"  # what is between two labels in the data of the training
 
 
@@ -139,6 +141,8 @@ def evaluate_folder(
     if (Path(name) / SETTINGS).is_file():
         _refuse(name, num_beams=num_beams)
         baseline = BaselineClassifier.from_pretrained(name)
+        if columns is not None and len(columns) > 2:
+            raise UserError(f"{name} is a baseline, which reads one text; name its column and that of the label.")
         if templates:
             return _template_scores(baseline.predict, data, columns, threshold)
         texts = _labeled_texts(data, columns, baseline.labels, limit, places)
@@ -159,6 +163,8 @@ def evaluate_folder(
         return evaluate_translator(model, tokenizer, target_tokenizer, pairs, num_beams)
     _refuse(name, num_beams=num_beams)
     if "SequenceClassification" in type(model).__name__:
+        if columns is None and _reads_pairs(name):
+            columns = ("text", "pair", "label")
         if is_multiple_choice(model):
             raise UserError(f"{name} chooses among several texts, which has no measure here; its recipe measures it.")
         if is_regression(model):
@@ -191,7 +197,7 @@ def evaluate_folder(
         _refuse(name, threshold=threshold)
         similar = _text_pairs(data, columns, places)
         similar = similar if limit is None else similar.sample(limit, seed=0)
-        return evaluate_sentence_encoder(load_sentence_encoder(name), similar)
+        return evaluate_sentence_encoder(sentence_encoder_of(name, model, tokenizer), similar)
     raise UserError(f"{name} is a {type(model).__name__}, which has no measure here; its recipe measures it.")
 
 
@@ -288,11 +294,21 @@ def _labeled_texts(
     regression: bool = False,
     separator: str | None = None,
 ) -> LabeledTexts:
-    pair = None if columns is None or len(columns) < 3 else columns[1]
-    text, label = _named(columns and [columns[0], columns[-1]], ("text", "label"))
+    if columns is not None and len(columns) not in (2, 3):
+        raise UserError(
+            f"columns names {len(columns)} columns; write text,label or text,pair,label, as the data call them."
+        )
+    text, *pairs, label = columns or ("text", "label")
+    pair = pairs[0] if pairs else None
     read = {"labels": labels, "regression": regression, "separator": separator, **places}
     texts = read_labeled(data, text_column=text, pair_column=pair, label_column=label, **read)
     return texts if limit is None else texts.sample(limit, seed=0)
+
+
+def _reads_pairs(name: str) -> bool:
+    """Return whether a folder is the run of a classifier that was trained on pairs of texts."""
+    path = Path(name) / "results.json"
+    return path.is_file() and read_json_object(path).get("data", {}).get("pairs") is True
 
 
 def _template_scores(
@@ -470,8 +486,9 @@ def text_logits(
 ) -> torch.Tensor:
     """Return the logits (n, C) of n texts, read with the settings stored by ``set_reading``, otherwise cut to the
     maximum length of the tokenizer or the model."""
-    reading = {name: value for name, value in stored_settings(model).items() if name not in (*DECISIONS, SEPARATOR)}
-    if not reading:
+    stored = stored_settings(model)
+    reading = {name: stored[name] for name in READING if name in stored}
+    if "max_length" not in reading:  # stored by nobody, or by others
         positions = max_positions(model.config)
         reading = {"max_length": min(tokenizer.model_max_length, positions or tokenizer.model_max_length)}
     return predict_logits(model, WindowedTexts(texts, tokenizer, **reading), WindowCollator(tokenizer), rows)

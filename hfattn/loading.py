@@ -424,11 +424,14 @@ def load_captioner(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase
     return model, tokenizer, load_image_processor(ModelLocation(name=name))
 
 
-def load_reading_model(name: str) -> Translator:
+def load_reading_model(name: str | ModelLocation) -> Translator:
     """Load a model to inspect its attention, as ``load_translation_model`` does.
 
     An encoder-decoder is loaded with its output layer, because it generates a translation or a caption. Any other model
     is loaded without a head.
+
+    Args:
+        name: folder or Hub id, or the section of a configuration that says where the model is.
     """
 
     def choose(config: PreTrainedConfig) -> Any:
@@ -476,10 +479,11 @@ def save_translator(
     tokenizer.save_pretrained(folder)
 
 
-def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrainedModel, Any]":
+def _load(place: str | ModelLocation, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrainedModel, Any]":
     """Load a model and its tokenizer, or, of a model of images, its image processor."""
+    name = place if isinstance(place, str) else place.name
     model_folder(name)  # raises an error if the name is empty
-    location = ModelLocation(name=name)
+    location = ModelLocation(name=name) if isinstance(place, str) else place
     adapter = adapter_config(location)
     base = location if adapter is None else base_location(location, adapter)
     own = None if adapter is None else _own_config(location)
@@ -490,7 +494,10 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrain
     whole = chosen if adapter is None else getattr(transformers, adapted_class(adapter))
     with loading_errors(base, what), quiet():
         # The head of the base model may have another size; that of the adapter replaces it.
-        model = whole.from_pretrained(config=config, ignore_mismatched_sizes=own is not None, **_where(base))
+        attention = {option: value for option, value in base.options.items() if option == _ATTENTION}
+        model = whole.from_pretrained(
+            config=config, ignore_mismatched_sizes=own is not None, **attention, **_where(base)
+        )
     _check_generation(name, model)
     if adapter is not None:
         model = with_adapter(model, location)

@@ -53,7 +53,7 @@ from .generation import (
 from .loading import ModelLocation, load_any_model, load_image_processor, max_positions, reads_images
 from .metrics import label_probabilities
 from .retrieval import UNLIMITED
-from .sentence_encoders import SentenceEncoder, has_modules, load_sentence_encoder
+from .sentence_encoders import SentenceEncoder, has_modules, sentence_encoder_of
 from .tokenizers import uncovered_characters
 from .training.arguments import trains_on_cuda
 
@@ -250,7 +250,7 @@ def _predictor(name: str, options: PredictOptions) -> Predictor:
         fault, answer = partial(_question_fault, model, tokenizer), partial(_answer, model, tokenizer)
         return Predictor(name, ("question", "context"), 2, answer, tokenizer, fault=fault)
     if has_modules(name):  # before the head: some sentence encoders name that of their pretraining
-        encoder = load_sentence_encoder(name)
+        encoder = sentence_encoder_of(name, model, tokenizer)
         encoder.model.to(model.device)
         return Predictor(name, ("text",), 1, partial(_embed, encoder), encoder.tokenizer)
     if "MaskedLM" in kind:
@@ -287,9 +287,11 @@ def predictions(
     while ahead := list(islice(numbered, batch_size * _AHEAD)):
         order = sorted(range(len(ahead)), key=lambda i: 0 if IMAGE in ahead[i] else len(str(ahead[i])))
         found: dict[int, dict[str, Any]] = {}
-        for start in range(0, len(order), batch_size):
-            places = order[start : start + batch_size]
-            found |= zip(places, predictor.predict([ahead[i] for i in places]), strict=True)
+        for pairs in (False, True):  # a text alone is not read as a pair with an empty one
+            alike = [i for i in order if ("pair" in ahead[i]) == pairs]
+            for start in range(0, len(alike), batch_size):
+                places = alike[start : start + batch_size]
+                found |= zip(places, predictor.predict([ahead[i] for i in places]), strict=True)
         yield from (found[i] for i in range(len(ahead)))
 
 
@@ -297,8 +299,7 @@ def predictions(
 
 
 def _labeled(inputs: Sequence[Fields]) -> LabeledTexts:
-    pairs = any("pair" in each for each in inputs)
-    return unlabeled([(each["text"], each.get("pair", "")) if pairs else each["text"] for each in inputs])
+    return unlabeled([(each["text"], each["pair"]) if "pair" in each else each["text"] for each in inputs])
 
 
 def _classify(classifiers: Sequence[Classifier], bound: float | None, inputs: Sequence[Fields]) -> list[dict[str, Any]]:

@@ -194,22 +194,36 @@ class SentenceEncoder:
         return min((limit for limit in limits if limit is not None and limit < UNLIMITED), default=None)
 
 
-def load_sentence_encoder(name: str) -> SentenceEncoder:
+def load_sentence_encoder(place: str | ModelLocation) -> SentenceEncoder:
     """Load a sentence encoder from a folder or from the Hub: one of the recipe sentence_encoder, or of
     sentence-transformers.
 
-    The classes of this package and of transformers are used; code from a repository is never run.
+    The classes of this package and of transformers are used. Code from a repository runs only where a
+    ``ModelLocation`` trusts it.
 
     Raises:
         UserError: there is no such model, it has no ``modules.json``, or a module that hfattn does not have.
     """
-    modules = read_modules(ModelLocation(name=name))
+    location = ModelLocation(name=place) if isinstance(place, str) else place
+    name, modules = location.name, read_modules(location)
     if modules is None:
         raise UserError(
             f"{name} has no {MODULES}, which says how a text becomes a vector; give a sentence encoder, as the recipe "
             "sentence_encoder trains it, or one of sentence-transformers (a dual encoder searches a folder of images)."
         )
-    model, tokenizer, _ = load_reading_model(name)
+    model, tokenizer, _ = load_reading_model(location)
     if model.config.is_encoder_decoder:
         raise UserError(f"{name} is an encoder-decoder, whose encoder alone hfattn does not load; choose another one.")
+    return SentenceEncoder(model, tokenizer, modules)
+
+
+def sentence_encoder_of(name: str, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> SentenceEncoder:
+    """Return the sentence encoder of a model that is loaded; if it is loaded with a head, it is loaded again without.
+
+    Raises:
+        UserError: as ``load_sentence_encoder``.
+    """
+    modules = read_modules(ModelLocation(name=name))
+    if modules is None or model.base_model is not model or model.config.is_encoder_decoder:
+        return load_sentence_encoder(name)
     return SentenceEncoder(model, tokenizer, modules)

@@ -78,6 +78,8 @@ def generate(
         if not prompt:
             raise UserError("The prompt is empty; give at least one character.")
         require_utf8(prompt)
+        if num_beams > 1 and temperature > 0:
+            raise UserError("Beam search looks for the most probable text; write --temperature 0 with --num-beams.")
         if stream and num_beams > 1:
             raise UserError("Beam search cannot stream its text; remove --stream or --num-beams.")
         import torch

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from commands import ROOT, results_of, run_here
-from tiny_models import TEXTS, placeholder, tiny_language_model, tiny_model, with_tiny_models
+from tiny_models import TEXTS, placeholder, tiny_language_model, tiny_model, tiny_translator, with_tiny_models
 from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
@@ -768,10 +768,24 @@ def test_the_command_prints_the_nearest_uses(tmp_path: Path) -> None:
     found = nearest_uses(str(tmp_path / "bilm"), "right", SENTENCES[0], tmp_path / "sentences.txt", 2)
     assert done.output.splitlines() == [f"{cosine:7.4f}  {use}" for use, cosine in found]
     assert found[0][1] >= found[1][1]
+    tiny_translator(tmp_path / "marian", "marian", SENTENCES)
+    with pytest.raises(UserError, match="is an encoder-decoder; give an encoder"):
+        nearest_uses(str(tmp_path / "marian"), "right", SENTENCES[0], tmp_path / "sentences.txt")
     with pytest.raises(UserError, match="does not have the word 'left'"):
         nearest_uses(str(tmp_path / "bilm"), "left", SENTENCES[0], tmp_path / "sentences.txt")
     with pytest.raises(UserError, match=r"No other sentence of .* has the word 'dog'"):
         nearest_uses(str(tmp_path / "bilm"), "dog", SENTENCES[0], tmp_path / "sentences.txt")
+
+
+def test_a_use_behind_the_last_token_is_none(tmp_path: Path) -> None:
+    """It has no vector, and is not similar to anything."""
+    folder, file = tiny_model(tmp_path / "bert", "bert"), tmp_path / "sentences.txt"
+    late = f"{'film ' * 600}plot"
+    file.write_text(f"{late}\nthe plot was good\nthe plot of the actor\n")
+    found = nearest_uses(str(folder), "plot", "a plot", file)
+    assert sorted(use.text for use, _ in found) == ["the plot of the actor", "the plot was good"]
+    with pytest.raises(UserError, match=r"stands behind the last token that .* reads; give a shorter text"):
+        nearest_uses(str(folder), "plot", late, file)
 
 
 def test_the_section_has_the_values_of_the_paper() -> None:

@@ -129,7 +129,28 @@ def test_every_form_of_the_tickets_gives_the_same_texts(tmp_path: Path) -> None:
     ]
 
 
+def test_texts_that_look_like_dates_and_numbers_are_texts(tmp_path: Path) -> None:
+    rows = [{"message": "2020-01-01", "intent": "01"}, {"message": "1e5", "intent": "1"}]
+    for form in (
+        write("t.jsonl", json_lines),
+        write("t.jsonl.gz", lambda rows: gzip.compress(json_lines(rows))),
+        write("t.json", lambda rows: json.dumps(rows).encode()),
+        write("t.json.gz", lambda rows: gzip.compress(json.dumps(rows).encode())),
+        write("t.csv", separated(",")),
+        write("folder/train.csv", separated(",")),
+    ):
+        texts = read_labeled(form(rows, tmp_path), **COLUMNS)
+        assert [(item.text, texts.labels[item.label]) for item in texts] == [("2020-01-01", "01"), ("1e5", "1")], form
+
+
 BAD = [
+    (
+        "t.jsonl.gz",
+        gzip.compress(b'{"message": "a"}')[:-9],
+        r"^t\.jsonl\.gz does not load \((EOFError|error): .*; correct it",
+    ),
+    ("t.json", b'[{"message": "a"', r"^t\.json does not load \(JSONDecodeError: .*; correct it"),
+    ("t.json", b'["a"]', r'^Record 1 of t\.json is not a JSON object; write one such as \{"column": "value"\}'),
     (
         "t.csv",
         b"message,intent\na,b,c\nd,e,f\n",

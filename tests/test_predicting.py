@@ -92,6 +92,10 @@ def test_classes_and_numbers(folders: Path) -> None:
             assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
             assert answer["label"] == names[int(expected.argmax())]
             assert answer["probability"] == max(answer["probabilities"].values())
+    one = hfattn.predict(folders / "classifier", [TEXTS[0]])[0]  # not as a pair with an empty text
+    assert hfattn.predict(folders / "classifier", [pairs[1], TEXTS[0]])[1]["probabilities"] == pytest.approx(
+        one["probabilities"], abs=1e-5
+    )
     model, tokenizer = loaded(folders, "regression")
     for text, answer in zip(TEXTS, hfattn.predict(folders / "regression", TEXTS), strict=True):
         expected = model(**tokenizer(text, return_tensors="pt")).logits

@@ -385,7 +385,8 @@ def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:
         ([tmp_path / "no-tokenizer", "--prompt", "a"], "has no tokenizer"),
         ([folder, "--prompt", "¿"], "The text contains '¿', which is not in the model's vocabulary"),
         ([folder, "--prompt", ""], "The prompt is empty"),
-        ([folder, "--prompt", "a", "--stream", "--num-beams", 2], "remove --stream or --num-beams"),
+        ([folder, "--prompt", "a", "--num-beams", 2], "write --temperature 0 with --num-beams"),
+        ([folder, "--prompt", "a", "--stream", "--num-beams", 2, "--temperature", 0], "remove --stream or --num-beams"),
     ):
         check_refused(["generate", *words], message)
 

@@ -231,6 +231,15 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
             lambda f: ["--sentence.loss", "distillation", "--teacher.name", tiny_model(f / "plain", "bert")],
             "has no modules.json, which says how a text becomes a vector",
         ),
+        ("--model '{name: bert, dtype: float16}' --data.vectors null", "Weights in float16 cannot be trained"),
+        ("--data.dataset phrases", "The pairs of phrases belong together, and have no scores and no classes"),
+        (
+            lambda f: [
+                *("--sentence.loss", "distillation", "--teacher.name", tiny_sentence_encoder(f / "teacher")),
+                *("--teacher.options", "{max_position: 9}"),
+            ],
+            "teacher.options: 'max_position' is not a field of",
+        ),
         ("--sample.examples [one]", "write a text, and at least one to compare it with"),
     ]
 

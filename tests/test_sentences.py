@@ -83,8 +83,9 @@ def test_padded_texts_have_the_vectors_of_texts_alone(kind: str) -> None:
 
 # The losses
 
-# Row 0 shares a text with rows 2 and 3. The second text of row 5 is the first one of row 1, and the first text of row 6
-# is its second one too. The negatives of rows 1 and 2 are right for rows 0 and 1, and that of row 4 is its first text.
+# Row 0 shares its first text with row 2 and its second one with row 3, so that the second text of row 3 is right for
+# row 2 too. The second text of row 5 is the first one of row 1, and the first text of row 6 is its second one too. The
+# negatives of rows 1 and 2 are right for rows 0 and 1, and that of row 4 is its first text.
 NUMBERS = [(0, 1, 9), (2, 3, 1), (0, 4, 3), (5, 1, 8), (6, 7, 6), (8, 2, 9), (10, 10, 4)]
 
 
@@ -93,15 +94,14 @@ def unit(vector: torch.Tensor) -> torch.Tensor:
 
 
 def ranking_by_loops(first: Any, second: Any, negative: Any, scale: float, symmetric: bool) -> torch.Tensor:
-    def shares(i: int, j: int) -> bool:
-        return NUMBERS[i][0] == NUMBERS[j][0] or NUMBERS[i][1] == NUMBERS[j][1]
-
-    def is_right(i: int, number: int) -> bool:
-        return any(shares(i, j) and NUMBERS[j][1] == number for j in range(len(NUMBERS)))
+    def is_right(i: int, number: int, own: int = 0) -> bool:
+        """Whether a pair has this text with that of row i."""
+        return any(NUMBERS[j][own] == NUMBERS[i][own] and NUMBERS[j][1 - own] == number for j in range(len(NUMBERS)))
 
     def is_candidate(query: int, candidate: int, own: int) -> bool:
         """A text is no candidate for itself, unless a pair says so; on either side."""
-        return shares(query, candidate) or NUMBERS[query][own] != NUMBERS[candidate][1 - own]
+        number = NUMBERS[candidate][1 - own]
+        return is_right(query, number, own) or NUMBERS[query][own] != number
 
     total = first.new_zeros(())
     rows = range(len(first))
@@ -113,7 +113,7 @@ def ranking_by_loops(first: Any, second: Any, negative: Any, scale: float, symme
                 for j in rows:
                     if NUMBERS[j][2] != NUMBERS[i][0] and not is_right(i, NUMBERS[j][2]):
                         partition = partition + (scale * unit(queries[i]) @ unit(others[j])).exp()
-            right = [terms[j] for j in rows if shares(i, j)]
+            right = [terms[j] for j in rows if is_right(i, NUMBERS[j][1 - own], own)]
             for term in right:
                 total = total - (term / partition).log() / len(right) / len(rows)
     return total / (1 + symmetric)

@@ -215,6 +215,9 @@ def test_names_of_classes_are_targets() -> None:
         assert [item.target for item in found] == ["CON", "ENT"]
         renamed: Any = TaskConfig(**task, **fields, rename_labels={"CON": "contra"}).read(rows, "train")
         assert [item.target for item in renamed] == ["contra", "ENT"]
+    unlabeled = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, -1]}, features=kinds)  # as of GLUE's tests
+    with pytest.raises(UserError, match=r"Row 1 of .* has the class -1, and there are 2; give labeled rows"):
+        TaskConfig(**task, metric="accuracy").read(unlabeled, "train")
     spaced = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [" pos", "pos"]})
     same: Any = TaskConfig(**task, metric="accuracy").read(spaced, "train")
     assert [item.target for item in same] == ["pos", "pos"]

@@ -46,7 +46,8 @@ class WordMeans:
         """
         if self.a is not None:
             counts = Counter(word for text in corpus or texts for word in sentence_words(text))
-            self.probability = {word: number / counts.total() for word, number in counts.items()}
+            total = counts.total()
+            self.probability = {word: number / total for word, number in counts.items()}
             self.component = np.zeros(0)
             self.component = np.linalg.svd(self.transform(texts), full_matrices=False)[2][0]
         return self

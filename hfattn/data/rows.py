@@ -1,6 +1,6 @@
 """Rows with columns from files, folders, datasets on the Hub and datasets in memory, each with its position.
 
-``datasets`` loads all but tab-separated files and JSON lines. In the former, quotes are part of the texts here; in the
+``datasets`` loads all but tab-separated files and JSON. In the former, quotes are part of the texts here; in the
 latter, ``datasets`` turns texts that look like dates into dates. It also names no line of a malformed file.
 """
 
@@ -174,8 +174,10 @@ def open_rows(
         return _folder_rows(path, config, split)
     if path.suffix in _SHEETS:
         raise UserError(f"{path.name} is a file of a spreadsheet; save it as CSV in UTF-8.")
-    if path.suffix == JSON_LINES:
+    if _format(path) == JSON_LINES:
         return Rows(path.name, lambda: _json_rows(path))
+    if _format(path) == ".json" and _holds_list(path):
+        return Rows(path.name, lambda: _listed_rows(path), "Record")
     if is_table(path):
         return _table_rows(path)
     return Rows(path.name, lambda: _tab_separated_rows(path, columns))
@@ -243,8 +245,19 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         UserError: a line is not UTF-8.
     """
+    if path.suffix in _COMPRESSED:
+        with _loading(path.name), _opened(path) as file:
+            yield from decoded_lines(file, path.name)
+        return
     with path.open("rb") as file:
         yield from decoded_lines(file, path.name)
+
+
+def _opened(path: Path) -> Any:
+    """Open a file, which may be compressed, to read bytes."""
+    import fsspec
+
+    return fsspec.open(path, "rb", compression="infer")
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
@@ -296,6 +309,24 @@ def _json_rows(path: Path) -> Iterator[Row]:
                 '{"column": "value"}.'
             )
         yield Row(number, _with_characters(values) if _SURROGATE.search(line) else values)
+
+
+def _holds_list(path: Path) -> bool:
+    with _loading(path.name), _opened(path) as file:
+        start: bytes = file.read(1000)
+    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+def _listed_rows(path: Path) -> Iterator[Row]:
+    with _loading(path.name), _opened(path) as file:
+        text = file.read().decode("utf-8-sig")
+        records = json.loads(text)
+    for number, values in enumerate(records, start=1):
+        if not isinstance(values, dict):
+            raise UserError(
+                f'Record {number} of {path.name} is not a JSON object; write one such as {{"column": "value"}}.'
+            )
+        yield Row(number, _with_characters(values) if _SURROGATE.search(text) else values)
 
 
 def _with_characters(values: dict[str, Any]) -> dict[str, Any]:
@@ -361,21 +392,29 @@ def _folder_rows(folder: Path, config: str | None, split: str) -> Rows:
         files = (builder.config.data_files or {}).get(split, [])
         metadata = [Path(file) for file in sorted(files) if Path(file).stem == _METADATA]
         if builder.name == "imagefolder" and metadata and all(file.suffix == ".csv" for file in metadata):
-            return _metadata_rows(folder.name, metadata)
-        options = {"na_filter": False} if builder.name.startswith("csv") else {}  # "NA" is a text
-        rows = datasets.load_dataset(str(folder), config, split=split, streaming=True, **options)
+            return _csv_rows(folder.name, metadata, with_images=True)
+        if builder.name.startswith("csv") and files and all(_format(Path(file)) == ".csv" for file in files):
+            return _csv_rows(folder.name, [Path(file) for file in sorted(files)])
+        rows = datasets.load_dataset(str(folder), config, split=split, streaming=True)
     return _rows_of(folder.name, rows)
 
 
-def _metadata_rows(name: str, files: Sequence[Path]) -> Rows:
-    """Return the rows of ``metadata.csv`` files of images; ``datasets`` would read "NA" as no text, and "01" as 1."""
+def _csv_rows(name: str, files: Sequence[Path], with_images: bool = False) -> Rows:
+    """Return the rows of CSV files one after another; ``datasets`` would read "NA" as no text, and "01" as 1.
+
+    Args:
+        name: that of their folder.
+        files: the files.
+        with_images: whether they are ``metadata.csv`` files, which name images.
+    """
     tables = [(file, _table_rows(file)) for file in files]
 
     def start() -> Iterator[Row]:
         numbers = itertools.count()
         for file, table in tables:
             for row in table:
-                yield Row(next(numbers), _with_images(row, table.place(row), file.parent))
+                number = next(numbers)
+                yield Row(number, _with_images(row, table.place(row), file.parent) if with_images else row.values)
 
     return Rows(name, start, "Row")
 

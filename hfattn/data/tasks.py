@@ -120,11 +120,15 @@ class TaskConfig(PartsConfig[Any]):
     span_length: float | int = number(3.0, least=1)
 
     def validate_unused(self) -> None:
-        unused, cause = ["labels", "rename_labels", "round_to", "columns", "split_by"], f"dataset: {self.dataset}"
+        of_generated = ["examples", "evaluation_examples"]
+        of_spans = ["text_column", "document_start", "masked_share", "span_length"]
+        of_files = ["labels", "rename_labels", "round_to", "columns", "split_by"]
         if self.format == SPANS:
-            unused, cause = [*unused, "source", "target"], "format: spans"
-        elif self.dataset not in self.generated:
-            return
+            unused, cause = [*of_files, *of_generated, "source", "target"], "format: spans"
+        elif self.dataset in self.generated:
+            unused, cause = [*of_files, *of_spans], f"dataset: {self.dataset}"
+        else:
+            unused, cause = [*of_generated, *of_spans], f"dataset: {self.dataset} and format: {TEMPLATE}"
         defaults = {each.name: each.default for each in fields(self)}
         for name in unused:
             if getattr(self, name) not in (defaults[name], {}):
@@ -160,6 +164,8 @@ class TaskConfig(PartsConfig[Any]):
             )
         if self.labels is not None and self.metric != "accuracy":
             raise ValueError(f"labels are for metric: accuracy, and metric is {self.metric}; remove labels.")
+        if self.rename_labels and self.metric == "spearman":
+            raise ValueError("rename_labels is for names, and metric: spearman for numbers; remove rename_labels.")
         if self.round_to is not None and self.metric != "spearman":
             raise ValueError(f"round_to is for numbers, with metric: spearman, and metric is {self.metric}; remove it.")
 
@@ -223,6 +229,10 @@ class TaskConfig(PartsConfig[Any]):
             return value, str(value) if self.round_to is None else rounded(number, self.round_to)
         names = rows.classes.get(self.target[1:-1])
         if names is not None and self.labels is None and isinstance(value, int):
+            if not 0 <= value < len(names):  # -1 where a test part has no labels
+                raise UserError(
+                    f"{rows.place(row)} has the class {value}, and there are {len(names)}; give labeled rows."
+                )
             value = names[value]
         target = str(self.rename_labels.get(str(value), value))
         return value, target if self.is_free else target.strip()

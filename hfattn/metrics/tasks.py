@@ -55,11 +55,12 @@ def task_scores(
     check_examples(outputs=outputs, references=references)
     right = sum(output == reference for output, reference in zip(outputs, references, strict=True)) / len(references)
     if metric == "accuracy":
-        occurring = [label for label in labels if label in {*outputs, *references}]
+        known, written = set(labels), {*outputs, *references}
+        occurring = [label for label in labels if label in written]
         return {
             "accuracy": right,
             "f1": float(f1_score(references, outputs, labels=occurring, average="macro", zero_division=0)),
-            "invalid": sum(output not in labels for output in outputs) / len(outputs),
+            "invalid": sum(output not in known for output in outputs) / len(outputs),
         }
     if metric == "spearman":
         found = [number_of(output) for output in outputs]

@@ -45,8 +45,8 @@ def ranking_loss(
     """Return the cross-entropy of the right second text among all of the batch (Henderson et al. 2017, section 4.4).
 
     The logits are cosines times the scale. Candidates of row i are the second texts, and the hard negatives of all
-    rows. The second texts of pairs that share a text on the same side with pair i are right too. Candidates that equal
-    the first text of pair i, and hard negatives that equal a right text, are left out.
+    rows. Each second text that some pair of the batch has with the first text of pair i is right, wherever it occurs.
+    Candidates that equal the first text of pair i, and hard negatives that equal a right text, are left out.
 
     Args:
         first, second: (B, D) vectors of the two texts of each pair.
@@ -59,7 +59,7 @@ def ranking_loss(
     first, second = functional.normalize(first, dim=-1), functional.normalize(second, dim=-1)
     logits = scale * first @ second.T
     own, other = numbers[:, 0], numbers[:, 1]
-    positives = (own[:, None] == own) | (other[:, None] == other)
+    positives = (own[:, None] == own).float() @ (other[:, None] == other).float() > 0
     least = torch.finfo(logits.dtype).min
     logits = logits.masked_fill((own[:, None] == other) & ~positives, least)
     candidates, right = logits, positives
@@ -71,7 +71,7 @@ def ranking_loss(
         candidates = torch.cat([logits, wrong], 1)
         right = torch.cat([positives, torch.zeros_like(is_right)], 1)
     loss = shared_cross_entropy(candidates, right)
-    return (loss + shared_cross_entropy(logits.T, positives)) / 2 if symmetric else loss
+    return (loss + shared_cross_entropy(logits.T, positives.T)) / 2 if symmetric else loss
 
 
 def cosine_loss(first: torch.Tensor, second: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -242,18 +242,24 @@ def encoder_facts(config: SentenceTrainingConfig, built: BuiltEncoder) -> dict[s
 # What is computed before training
 
 
-def teacher_vectors(teacher: SentenceEncoder, texts: Sequence[str], width: int, rows: int) -> torch.Tensor:
-    """Return the teacher's vectors (M, D) of texts.
+def teacher_vectors(
+    teacher: SentenceEncoder, pairs: TextPairs, width: int, rows: int, sides: Sequence[int] = (0, 1)
+) -> torch.Tensor:
+    """Return the teacher's vectors (M, D) of the M different texts of pairs; zeros for those on no side of ``sides``.
 
     Raises:
         UserError: the vectors of the student have another width.
     """
-    vectors = teacher.embed(texts, rows)
-    if vectors.shape[1] != width:
+    found = vector_width(teacher.model.config)
+    if found != width:
         raise UserError(
-            f"The teacher's vectors have width {vectors.shape[1]}, and the student's {width}; write a student of that "
+            f"The teacher's vectors have width {found}, and the student's {width}; write a student of that "
             "width (model.hidden_size; half of it with model.direction: bidirectional)."
         )
+    numbers = PairNumbers(pairs)
+    read = np.unique(numbers.rows[:, list(sides)])
+    vectors = torch.zeros(len(numbers.texts), width)
+    vectors[torch.from_numpy(read)] = teacher.embed([numbers.texts[i] for i in read], rows)
     return vectors
 
 

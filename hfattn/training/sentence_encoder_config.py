@@ -14,6 +14,7 @@ from ..tokenizers import TokenizerConfig
 from .config import build_section, first_changed
 from .from_scratch import check_all_words
 from .training_config import TrainingConfig
+from .tuning_config import TuningConfig, check_tuning
 
 SCORE_LOSSES = ("cosine", "cosent")  # those that train on scores
 SENTENCE_LOSSES = (*SCORE_LOSSES, "ranking", "softmax", "distillation")
@@ -103,6 +104,12 @@ class SentenceTrainingConfig(TrainingConfig):
             UserError: they do not.
         """
         loss = self.sentence.loss
+        if data.dataset in data.generated and (data.score_column or data.label_column):
+            raise UserError(
+                f"The pairs of {data.dataset} belong together, and have no scores and no classes; remove "
+                "data.score_column and data.label_column."
+            )
+        check_tuning(self.pretrained, TuningConfig())
         for losses, names in FIELDS_OF_LOSSES.items():
             if loss not in losses and (name := first_changed(self, names)):
                 raise UserError(

@@ -122,10 +122,10 @@ def main(command: RecipeCommand) -> None:
     vectors: dict[str, torch.Tensor | None] = dict.fromkeys(parts)
     with arguments.main_process_first(desc="vectors"):
         if section.loss == "distillation":
-            teacher, width = load_sentence_encoder(config.teacher.name), vector_width(encoder.model.config)
+            teacher, width = load_sentence_encoder(config.teacher), vector_width(encoder.model.config)
+            vectors["train"] = teacher_vectors(teacher, train, width, rows, sides=(0,))  # what the student learns
             vectors |= {
-                part: teacher_vectors(teacher, PairNumbers(train if part == "train" else pairs).texts, width, rows)
-                for part, pairs in parts.items()
+                part: teacher_vectors(teacher, pairs, width, rows) for part, pairs in parts.items() if part != "train"
             }
         if section.mine_negatives:
             unit = SentenceEncoder(encoder.model, encoder.tokenizer, replace(encoder.modules, normalize=True))
