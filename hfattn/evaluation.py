@@ -112,8 +112,9 @@ def evaluate_folder(
         data: pairs, labeled texts or a text: a file, or a dataset on the Hub with its ``split`` and ``config``. For a
             classifier also "templates" or "templates_es", English or Spanish sentences for ``template_test``, or a YAML
             file of such sentences; if ``columns`` names three columns, their pairs are used.
-        columns: names of the columns of the data: source and target, or text, optional second text, and label. For a
-            sentence encoder, two texts, which belong together, and optionally a number that says how similar they are.
+        columns: names of the columns of the data: source and target, or text, optional second text, and label; by
+            default text and label, with pair between them for a run that was trained on pairs. For a sentence encoder,
+            two texts, which belong together, and optionally a number that says how similar they are.
         num_beams: number of beams of a translation model; by default, that of its generation configuration.
         limit: number of randomly drawn pairs or labeled texts; by default, all.
         threshold: a classifier abstains below this probability of its most probable class; see ``abstaining_scores``.
