@@ -143,6 +143,15 @@ def test_texts_that_look_like_dates_and_numbers_are_texts(tmp_path: Path) -> Non
         assert [(item.text, texts.labels[item.label]) for item in texts] == [("2020-01-01", "01"), ("1e5", "1")], form
 
 
+def test_the_card_of_a_folder_of_csv_files_names_their_classes(tmp_path: Path) -> None:
+    classes = {"class_label": {"names": {"0": "no", "1": "yes"}}}
+    features = [{"name": "message", "dtype": "string"}, {"name": "intent", "dtype": classes}]
+    (tmp_path / "train.csv").write_text("message,intent\na,1\nNA,0\n")
+    (tmp_path / "README.md").write_text(f"---\ndataset_info: {json.dumps({'features': features})}\n---\n")
+    texts = read_labeled(tmp_path, **COLUMNS)
+    assert [(item.text, texts.labels[item.label]) for item in texts] == [("a", "yes"), ("NA", "no")]
+
+
 BAD = [
     (
         "t.jsonl.gz",

@@ -393,9 +393,11 @@ def _folder_rows(folder: Path, config: str | None, split: str) -> Rows:
         metadata = [Path(file) for file in sorted(files) if Path(file).stem == _METADATA]
         if builder.name == "imagefolder" and metadata and all(file.suffix == ".csv" for file in metadata):
             return _csv_rows(folder.name, metadata, with_images=True)
-        if builder.name.startswith("csv") and files and all(_format(Path(file)) == ".csv" for file in files):
+        described = builder.info.features is not None  # by the card of the folder
+        if files and not described and all(_format(Path(file)) == ".csv" for file in files):
             return _csv_rows(folder.name, [Path(file) for file in sorted(files)])
-        rows = datasets.load_dataset(str(folder), config, split=split, streaming=True)
+        options = {"na_filter": False} if builder.name.startswith("csv") else {}  # "NA" is a text
+        rows = datasets.load_dataset(str(folder), config, split=split, streaming=True, **options)
     return _rows_of(folder.name, rows)
 
 
