@@ -169,9 +169,9 @@ def score(
         str | None,
         typer.Option(
             metavar="REGEX",
-            help="Read each document alone, and also print the loss by how many of its tokens the model has read "
-            "before. The expression matches the first line of each, such as '^ = [^=]' in WikiText; 'embedded' has "
-            "documents already.",
+            help="Score each document on its own, and also print the mean loss by position in the document. The "
+            "expression matches the first line of each, such as '^ = [^=]' in WikiText; 'embedded' has documents "
+            "already.",
         ),
     ] = None,
 ) -> None:

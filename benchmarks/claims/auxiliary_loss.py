@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from .claim import Claim, Measurement, Statement
-from .recipe_runs import QUIET, ROOT, train
+from .recipe_runs import QUIET, ROOT, sst2, train
 
 RUNS = ROOT / "runs" / "claims" / "auxiliary_loss"
 WITH, WITHOUT = "λ = 0.5", "λ = 0"
@@ -15,9 +15,7 @@ TASKS = {SICK: "sick_gpt", SST2: "sst2_gpt", RELATEDNESS: "sick_relatedness_gpt"
 
 def fields(task: str, variant: str, seed: int, data: Path) -> dict[str, Any]:
     """Return the fields of a run that its configuration does not have."""
-    files = {"data.dataset": str(data / "sick.txt")}
-    if task == SST2:
-        files = {"data.dataset": str(data / "sst2.train.tsv"), "data.test": str(data / "sst2.dev.tsv")}
+    files = sst2(data) if task == SST2 else {"data.dataset": str(data / "sick.txt")}
     own = {"model.name": str(data / "models" / "stories15M"), "language_model_weight": WEIGHTS[variant]}
     return {**QUIET, **files, **own, "training.seed": seed}
 

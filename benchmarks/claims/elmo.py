@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from .claim import Claim, Measurement, Panel, Statement
-from .recipe_runs import QUIET, ROOT, train, wikitext2
+from .recipe_runs import QUIET, ROOT, sst2, train, wikitext2
 
 RUNS = ROOT / "runs" / "claims" / "elmo"
 GLOVE, BOTH, ALONE, MINILM = "GloVe", "GloVe + ELMo", "ELMo", "GloVe + MiniLM"
@@ -34,12 +34,7 @@ def fields(variant: str, seed: int, data: Path) -> tuple[str, str, dict[str, Any
     if variant in TAGGERS:
         section = {} if variant == NAMES_GLOVE else {"contextual": {"name": str(language_model(data))}}
         return "token_classification", "names_glove", {**common, **vectors, **section}
-    common |= {
-        "data.dataset": str(data / "sst2.train.tsv"),
-        "data.test": str(data / "sst2.dev.tsv"),
-        **vectors,
-        "evaluation.counterfactual_texts": 20,
-    }
+    common |= {**sst2(data), **vectors, "evaluation.counterfactual_texts": 20}
     if variant == GLOVE:
         return "classification", "sst2_glove", common
     if variant == MINILM:

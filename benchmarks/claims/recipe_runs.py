@@ -18,6 +18,11 @@ def wikitext2(data: Path, section: str = "data") -> dict[str, str]:
     return {f"{section}.{part}": str(data / f"wikitext-2.{file}.txt") for part, file in parts.items()}
 
 
+def sst2(data: Path) -> dict[str, str]:
+    """Return the fields that name the training part of SST-2 and, as the test part, GLUE's validation set."""
+    return {"data.dataset": str(data / "sst2.train.tsv"), "data.test": str(data / "sst2.dev.tsv")}
+
+
 def train(recipe: str, config: str, fields: dict[str, Any], out: Path) -> dict[str, Any]:
     """Train with the command of a recipe, unless the folder has a finished run, and return its results.
 

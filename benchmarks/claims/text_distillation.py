@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from .claim import Claim, Measurement, Statement
-from .recipe_runs import QUIET, ROOT, train
+from .recipe_runs import QUIET, ROOT, sst2, train
 
 RUNS = ROOT / "runs" / "claims" / "text_distillation"
 WITH, WITHOUT = VARIANTS = ("teacher and labels", "labels alone")
@@ -13,21 +13,17 @@ ACCURACY, NATS = "accuracy", "nats per sentence"
 SPLIT = {"data.split_seed": 1}  # the validation part of the students is that of the teacher
 
 
-def files(data: Path) -> dict[str, Any]:
-    return {"data.dataset": str(data / "sst2.train.tsv"), "data.test": str(data / "sst2.dev.tsv")}
-
-
 def teacher(data: Path) -> Path:
     """Return the run folder of the teacher of all students, which is trained with seed 1."""
     fields = {"model.name": str(data / "models" / "all-MiniLM-L6-v2"), "training.seed": 1}
-    train("classification", "sst2_minilm", {**QUIET, **SPLIT, **files(data), **fields}, RUNS / "teacher")
+    train("classification", "sst2_minilm", {**QUIET, **SPLIT, **sst2(data), **fields}, RUNS / "teacher")
     return RUNS / "teacher"
 
 
 def fields(variant: str, seed: int, data: Path) -> dict[str, Any]:
     """Return the fields of a student's run that its configuration does not have."""
     own = {"teacher.name": str(teacher(data)), "distillation.alpha": ALPHAS[variant], "training.seed": seed}
-    return {**QUIET, **SPLIT, **files(data), **own}
+    return {**QUIET, **SPLIT, **sst2(data), **own}
 
 
 def measure(variant: str, seed: int, data: Path) -> Measurement:

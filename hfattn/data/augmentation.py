@@ -27,7 +27,7 @@ def read_unlabeled(dataset: str, text_column: str = "text", without: Collection[
         UserError: the file or column does not exist, or no text remains.
     """
     path = local_file(dataset)
-    if path is None or (path.suffix not in (JSON_LINES, ".tsv", ".txt") and not is_table(path)):
+    if path is None or (path.suffix not in (".tsv", ".txt") and not is_table(path)):
         raise UserError(f"{dataset} is not a file of texts; write the path of a .txt, {JSON_LINES}, .csv or .tsv file.")
     if path.suffix == ".txt":
         found = [(line.strip(), number) for number, line in read_lines(path) if line.strip()]

@@ -207,12 +207,12 @@ def local_file(dataset: Source) -> Path | None:
 
 def has_rows(path: Path) -> bool:
     """Return whether a file has rows with columns, by its suffix, and not the lines of a text."""
-    return path.suffix in (JSON_LINES, ".tsv", *_SHEETS) or is_table(path)
+    return path.suffix in (".tsv", *_SHEETS) or is_table(path)
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a file is one with columns that ``open_rows`` does not read line by line."""
-    return _format(path) in (*_BUILDERS, JSON_LINES) and path.suffix != JSON_LINES
+    """Return whether a file is CSV, JSON, Parquet or Arrow, by its suffix, also if it is compressed."""
+    return _format(path) in (JSON_LINES, *_BUILDERS)
 
 
 def _format(path: Path) -> str:
@@ -321,12 +321,13 @@ def _listed_rows(path: Path) -> Iterator[Row]:
     with _loading(path.name), _opened(path) as file:
         text = file.read().decode("utf-8-sig")
         records = json.loads(text)
+    halves = _SURROGATE.search(text) is not None
     for number, values in enumerate(records, start=1):
         if not isinstance(values, dict):
             raise UserError(
                 f'Record {number} of {path.name} is not a JSON object; write one such as {{"column": "value"}}.'
             )
-        yield Row(number, _with_characters(values) if _SURROGATE.search(text) else values)
+        yield Row(number, _with_characters(values) if halves else values)
 
 
 def _with_characters(values: dict[str, Any]) -> dict[str, Any]:
@@ -346,9 +347,7 @@ def _table_rows(path: Path) -> Rows:
         texts = datasets.Features({name: datasets.Value("string") for name in names})
         options = {"features": texts, "sep": delimiter, "na_filter": False}
     with _loading(path.name):
-        rows = datasets.load_dataset(
-            _BUILDERS.get(kind, "json"), data_files=str(path), split="train", streaming=True, **options
-        )
+        rows = datasets.load_dataset(_BUILDERS[kind], data_files=str(path), split="train", streaming=True, **options)
     columnar = kind in (".parquet", ".arrow")
     return _rows_of(path.name, rows, *(("Row", 0) if columnar else ("Record", 1)))
 
@@ -389,13 +388,13 @@ def _folder_rows(folder: Path, config: str | None, split: str) -> Rows:
         if any((folder / name).is_file() for name in _SAVED):
             return _given_rows(datasets.load_from_disk(str(folder)), split, folder.name)
         builder = datasets.load_dataset_builder(str(folder), config)
-        files = (builder.config.data_files or {}).get(split, [])
-        metadata = [Path(file) for file in sorted(files) if Path(file).stem == _METADATA]
+        files = [Path(file) for file in sorted((builder.config.data_files or {}).get(split, []))]
+        metadata = [file for file in files if file.stem == _METADATA]
         if builder.name == "imagefolder" and metadata and all(file.suffix == ".csv" for file in metadata):
             return _csv_rows(folder.name, metadata, with_images=True)
         described = builder.info.features is not None  # by the card of the folder
-        if files and not described and all(_format(Path(file)) == ".csv" for file in files):
-            return _csv_rows(folder.name, [Path(file) for file in sorted(files)])
+        if files and not described and all(_format(file) == ".csv" for file in files):
+            return _csv_rows(folder.name, files)
         options = {"na_filter": False} if builder.name.startswith("csv") else {}  # "NA" is a text
         rows = datasets.load_dataset(str(folder), config, split=split, streaming=True, **options)
     return _rows_of(folder.name, rows)

@@ -16,7 +16,7 @@ from .batches import IGNORED, TrainingExamples
 from .encoding import lengths_of
 from .examples import Examples
 from .model_limits import prepare_positions
-from .rows import JSON_LINES, Rows, Source, is_table, local_file, open_rows, read_lines
+from .rows import Rows, Source, is_table, local_file, open_rows, read_lines
 
 OUTSIDE = "O"
 _DOCUMENT = "-DOCSTART-"  # separates the documents of a CoNLL file
@@ -82,7 +82,7 @@ def read_tagged(
     """
     path = local_file(dataset)
     known: Sequence[str] | None = None
-    conll = None if path is None or path.suffix == JSON_LINES or is_table(path) else path
+    conll = None if path is None or is_table(path) else path
     if conll is not None:
         name, unit, read = conll.name, "Line", list(_conll_sentences(conll))
     else:

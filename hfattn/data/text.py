@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
-from .rows import JSON_LINES, Source, is_table, local_file, open_rows
+from .rows import Source, is_table, local_file, open_rows
 from .stored import mapped
 
 EMBEDDED = "embedded"
@@ -98,7 +98,7 @@ def open_text(
     if dataset == EMBEDDED:
         return Text("python-language-reference", _embedded_pieces)
     path = local_file(dataset)
-    if path is not None and path.suffix != JSON_LINES and not is_table(path):
+    if path is not None and not is_table(path):
         return Text(path.name, lambda: _file_pieces(path))
     rows = open_rows(dataset, config=config, split=split, revision=revision)
 

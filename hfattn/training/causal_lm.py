@@ -30,7 +30,7 @@ from ..data import (
 )
 from ..data.demonstrations import as_text
 from ..data.report import DataReport, report_demonstrations
-from ..data.rows import JSON_LINES, is_table, local_file
+from ..data.rows import is_table, local_file
 from ..data.text import EMBEDDED
 from ..errors import UserError
 from ..fields import at_least, one_of
@@ -95,7 +95,7 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
         if self.form is not None or self.lines_are_texts or dataset == EMBEDDED:
             return self.form or "text"
         path = local_file(dataset)
-        if path is not None and path.suffix != JSON_LINES and not is_table(path):
+        if path is not None and not is_table(path):
             return "text"
         rows = open_rows(dataset, config=self.config, split=split, revision=self.revision)
         return form_of(rows, self.messages_column, self.prompt_column, self.completion_column)

@@ -59,17 +59,21 @@ def ranking_loss(
     first, second = functional.normalize(first, dim=-1), functional.normalize(second, dim=-1)
     logits = scale * first @ second.T
     own, other = numbers[:, 0], numbers[:, 1]
-    positives = (own[:, None] == own).float() @ (other[:, None] == other).float() > 0
+
+    def is_right(texts: torch.Tensor) -> torch.Tensor:
+        """Return (B, B): whether some pair has the j-th text with the first text of pair i."""
+        return (own[:, None] == own).float() @ (other[:, None] == texts).float() > 0
+
+    positives = is_right(other)
     least = torch.finfo(logits.dtype).min
     logits = logits.masked_fill((own[:, None] == other) & ~positives, least)
     candidates, right = logits, positives
     if negative is not None:
         third = numbers[:, 2]
-        is_right = positives.float() @ (other[:, None] == third).float() > 0
         wrong = scale * first @ functional.normalize(negative, dim=-1).T
-        wrong = wrong.masked_fill(is_right | (own[:, None] == third), least)
+        wrong = wrong.masked_fill(is_right(third) | (own[:, None] == third), least)
         candidates = torch.cat([logits, wrong], 1)
-        right = torch.cat([positives, torch.zeros_like(is_right)], 1)
+        right = torch.cat([positives, torch.zeros_like(positives)], 1)
     loss = shared_cross_entropy(candidates, right)
     return (loss + shared_cross_entropy(logits.T, positives.T)) / 2 if symmetric else loss
 
