@@ -28,6 +28,7 @@ from hfattn.resources import load_recipe
 from hfattn.training import ReliableTrainer, parse_command
 
 ROOT = Path(__file__).parent.parent
+OUTSIDE = Path(ROOT.anchor)  # a folder without the project, and without a file that Python could import
 RECIPE = ROOT / "recipes" / "char_lm"
 
 LAUNCH = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"

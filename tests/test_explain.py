@@ -13,7 +13,7 @@ import matplotlib.style
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, run_anew
+from commands import OUTSIDE, run_anew
 from matplotlib.text import Text
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -848,7 +848,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = run_anew([sys.executable, "-c", code], cwd=ROOT.parent)  # one that has not imported matplotlib yet
+    done = run_anew([sys.executable, "-c", code], cwd=OUTSIDE)  # one that has not imported matplotlib yet
     assert done.returncode == 0, done.stderr
     command = f"{sys.executable} -m pip install 'hfattn[explain]'"
     assert done.stdout == f"This needs matplotlib, which is not installed; run: {command}\n"

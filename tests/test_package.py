@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import ROOT, run, run_anew
+from commands import OUTSIDE, ROOT, run, run_anew
 from hub_server import HubServer
 
 import hfattn
@@ -26,7 +26,7 @@ MODELS = ROOT / "hfattn" / "models"
 
 def python(code: str, *words: str, **extra: str) -> str:
     """What the code prints in another process."""
-    done = run([sys.executable, "-c", code, *words], cwd=ROOT.parent, **extra)
+    done = run([sys.executable, "-c", code, *words], cwd=OUTSIDE, **extra)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -146,7 +146,7 @@ def test_import_adds_only_configurations_and_needs_only_torch_and_transformers()
         "assert isinstance(AutoModel.from_config(config), hfattn.CharRNNModel)\n"
     )
     # jinja2 is torch's own dependency where torch was built to need it; it is blocked only if nothing loaded it before.
-    run_anew([sys.executable, "-c", code], cwd=ROOT.parent).check_returncode()
+    run_anew([sys.executable, "-c", code], cwd=OUTSIDE).check_returncode()
 
 
 def test_the_stand_in_for_a_model_class_is_as_good_as_the_class() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import ROOT, run
+from commands import OUTSIDE, run
 from hub_server import HubServer
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from transformers import AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel, pipeline
@@ -188,7 +188,7 @@ print(json.dumps([{**result, 'alignment': result['alignment'].to_dict()} for res
 
 def clean(*words: object, folder: Path, code: str = CLEAN, **extra: str) -> list[dict[str, Any]]:
     variables = {"HF_MODULES_CACHE": str(folder / "modules"), **extra}
-    done = run([sys.executable, "-c", code, json.dumps(TEXTS), *words], cwd=ROOT.parent, **variables)
+    done = run([sys.executable, "-c", code, json.dumps(TEXTS), *words], cwd=OUTSIDE, **variables)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

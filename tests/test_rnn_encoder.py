@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import ROOT, run
+from commands import OUTSIDE, run
 from huggingface_hub.errors import StrictDataclassError
 from model_checks import check_adapter, check_gradient_checkpointing, check_half_precision
 from peft import LoraConfig
@@ -752,7 +752,7 @@ def test_a_saved_folder_works_where_hfattn_is_not_installed(
     assert all(expected)
     for name, again in (("one", "two"), ("two", "three")):
         words = [tmp_path / name, json.dumps(texts), tmp_path / again, task, json.dumps(options)]
-        done = run([sys.executable, "-c", CLEAN, *words], cwd=ROOT.parent, HF_MODULES_CACHE=str(tmp_path / "modules"))
+        done = run([sys.executable, "-c", CLEAN, *words], cwd=OUTSIDE, HF_MODULES_CACHE=str(tmp_path / "modules"))
         assert done.returncode == 0, done.stderr
         for there, here in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
             for found, entry in zip(there, here, strict=True):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import datasets
 import numpy as np
 import pytest
-from commands import ROOT, run, run_here, steps, train_here, write_config, written
+from commands import OUTSIDE, ROOT, run, run_here, steps, train_here, write_config, written
 from huggingface_hub import ModelCard, ModelCardData
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from scipy.stats import spearmanr
@@ -590,7 +590,7 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
         column = sample["source"].removeprefix("sst2 sentence: ")
         done = run(
             [sys.executable, "-c", CLEAN, finished / "run", sample["source"], column],
-            cwd=ROOT.parent,
+            cwd=OUTSIDE,
             HF_MODULES_CACHE=str(tmp_path / "modules"),
         )
         assert done.returncode == 0, done.stderr

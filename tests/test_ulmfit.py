@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from commands import ROOT, results_of, run, steps, train_here, write_config, written
+from commands import OUTSIDE, ROOT, results_of, run, steps, train_here, write_config, written
 from huggingface_hub.errors import StrictDataclassError
 from recipe_contract import KilledRun
 from torch import nn
@@ -565,7 +565,7 @@ def test_a_stage_loads_where_hfattn_is_not_installed(stages: Stages, tmp_path: P
     tokenizer.save_pretrained(tmp_path / "model")
     texts = ["The acting was good.", "A dull film; its end is awful!"]
     words = [tmp_path / "model", json.dumps(texts)]
-    done = run([sys.executable, "-c", CLEAN, *words], cwd=ROOT.parent, HF_MODULES_CACHE=str(tmp_path / "modules"))
+    done = run([sys.executable, "-c", CLEAN, *words], cwd=OUTSIDE, HF_MODULES_CACHE=str(tmp_path / "modules"))
     assert done.returncode == 0, done.stderr
     fields, logits = json.loads(done.stdout.splitlines()[-1])
     assert fields == {
