@@ -302,7 +302,8 @@ def test_a_pattern_that_adds_no_bias_is_refused(name: str, pattern: str) -> None
         VaswaniConfig(**SMALL, positions=name, encoder_pattern=["full", pattern], encoder_pattern_options=options)
     assert str(error.value.__cause__) == (
         f"positions is {name!r}, a bias of the energies, which the pattern {pattern!r} does not add; write "
-        "other positions, or the pattern 'full', 'window' without global_tokens, 'block_local' or 'memory'."
+        "other positions, or the pattern 'full', 'window' without global_tokens, 'block_local', "
+        "'adaptive_span' or, in a decoder, 'memory'."
     )
 
 

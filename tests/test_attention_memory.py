@@ -53,6 +53,19 @@ def test_segments_equal_dense_attention_under_the_mask(training: bool, passes: l
     assert cache.get_seq_length() == 25
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_token_is_seen_through_the_memories_of_all_layers(layers: int) -> None:
+    """Up to L M + T - 1 tokens later, if T divides M."""
+    memory = 2 * T
+    options = {"segment_length": T, "memory_length": memory}
+    model = make(decoder_pattern_options=options, decoder_layers=layers).eval()
+    ids = torch.randint(0, V, (1, 9 * T))
+    changed = ids.clone()
+    changed[0, 0] = (ids[0, 0] + 1) % V
+    differ = (model(ids).logits != model(changed).logits).any(-1)[0]
+    assert int(differ.nonzero().max()) == layers * memory + T - 1
+
+
 def test_gradients_reach_the_keys_of_the_memory_but_not_its_states() -> None:
     """K and V of [SG(memory), states] in a loop over the layers (section 3.2), for the third segment."""
     model = make().train()

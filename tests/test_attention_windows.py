@@ -16,6 +16,7 @@ from transformers import DynamicCache
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
 from hfattn.attention import DISTRIBUTIONS, SCORES, Attention, BlockLocal, Fixed, Segments, Strided, Window, attend
 from hfattn.attention import LAYOUTS as LAYOUTS_BY_NAME
+from hfattn.explaining import alignment
 
 SMALL: dict[str, Any] = {
     "vocab_size": 23,
@@ -277,6 +278,9 @@ def test_later_tokens_change_nothing_and_weights_are_those_used(name: str) -> No
             assert not weights[:, heads][..., ~seen].any()
             sums[:, heads] = seen.any(-1).double()  # zero without any key
         torch.testing.assert_close(weights.sum(-1), sums)
+    record = alignment(outputs, input_ids=ids)
+    torch.testing.assert_close(record.weights.double(), torch.cat(outputs.attentions), atol=1e-6, rtol=0)
+    assert torch.equal(record.weights == 0, torch.cat(outputs.attentions) == 0)
 
 
 def test_the_cache_is_a_ring() -> None:
@@ -521,6 +525,11 @@ def test_what_a_pattern_cannot_do_is_one_sentence() -> None:
     attention = Attention(4, 4)
     with pytest.raises(ValueError, match="There are 4 queries and 3 keys"):
         Window(window=2)(attention, torch.randn(4, 4), attention.prepare(torch.randn(3, 4)), torch.randn(3, 4))
+    marked = VaswaniForMaskedLM(
+        VaswaniConfig(**SMALL, encoder_pattern="window", encoder_pattern_options={"window": 3, "global_tokens": 2})
+    )
+    with pytest.raises(ValueError, match=r"global_attention_mask marks .* write their number as global_tokens"):
+        marked(ids, global_attention_mask=torch.ones_like(ids))
 
 
 # The function

@@ -341,6 +341,13 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
     [
         ("window", {"window": 2}, "attention_windows.WindowAttention", {"attention_biases.py"}),
         ("fixed", {"block": 2}, "attention_sparse.FixedAttention", {"attention_windows.py"}),
+        ("adaptive_span", {"span": 4, "ramp": 2}, "attention_spans.AdaptiveSpanAttention", {"attention_windows.py"}),
+        (
+            "memory",
+            {"segment_length": 2, "memory_length": 2},
+            "attention_memory.MemoryAttention",
+            {"attention_windows.py"},
+        ),
         ("fourier", {}, "attention_mixers.FourierMixer", {"attention_scoreless.py"}),
         (
             "gated_delta",
@@ -357,7 +364,8 @@ def test_a_pattern_brings_its_file_along(
 ) -> None:
     """A folder has the code of the patterns and positions that its configuration names, and no code of others."""
     torch.manual_seed(0)
-    stack, kind = ("decoder", VaswaniForCausalLM) if "gated" in name else ("encoder", VaswaniForSequenceClassification)
+    is_causal = "gated" in name or name == "memory"
+    stack, kind = ("decoder", VaswaniForCausalLM) if is_causal else ("encoder", VaswaniForSequenceClassification)
     pattern = {f"{stack}_layers": 2, f"{stack}_pattern": [name, "full"], f"{stack}_pattern_options": options}
     if "attention_biases.py" in others:
         pattern["positions"] = "relative_buckets"
@@ -378,8 +386,13 @@ def test_a_pattern_brings_its_file_along(
 
 def test_groups_of_layers_bring_their_file_along(tmp_path: Path) -> None:
     config = VaswaniConfig(**{**SMALL, "decoder_layers": 2}, decoder_attention_groups=[2])
-    VaswaniForCausalLM(config).save_pretrained(tmp_path)
-    assert {path.name for path in tmp_path.glob("*.py")} == SHARED | ATTENTION | VASWANI | {"attention_groups.py"}
+    model = VaswaniForCausalLM(config).eval()
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    model.save_pretrained(folders[0])
+    for logits in load_without_hfattn(type(model).__name__, folders):
+        torch.testing.assert_close(logits, model(IDS).logits)
+    for folder in folders:
+        assert {path.name for path in folder.glob("*.py")} == SHARED | ATTENTION | VASWANI | {"attention_groups.py"}
 
 
 def test_options_of_stacks_bring_their_files_along(tmp_path: Path) -> None:

@@ -472,6 +472,12 @@ def test_eager_sdpa_and_flex_agree(kind: Any, side: str) -> None:
             torch.testing.assert_close(logits, outputs["eager"], atol=1e-5, rtol=0)
 
 
+def test_flex_attention_that_would_train_on_a_cpu_is_one_sentence() -> None:
+    model = make(VaswaniForCausalLM, dtype=torch.float32, attn_implementation="flex_attention")
+    with pytest.raises(ValueError, match="no backward pass on a CPU; load the model with attn_implementation='sdpa'"):
+        model(**batch(VaswaniForCausalLM))
+
+
 def test_the_attention_implementation_may_be_changed_on_a_made_model() -> None:
     model = make()
     inputs = batch(type(model))

@@ -858,7 +858,7 @@ class WindowAttention(LayoutAttention):
 
     Raises:
         ValueError: the heads of a layer have several numbers of global tokens, or positions are a bias and there are
-            global tokens.
+            global tokens; in a pass, other global tokens are given.
     """
 
     layout = Window
@@ -905,6 +905,11 @@ class WindowAttention(LayoutAttention):
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend as in ``VaswaniAttention``."""
+        if kwargs.get("global_attention_mask") is not None:
+            raise ValueError(
+                "global_attention_mask marks the global tokens of a Longformer of transformers, and here the first "
+                "tokens are global; leave it out, and write their number as global_tokens of the pattern."
+            )
         if self.global_tokens and not self.is_causal and hidden_states.shape[1] > 0:
             kwargs["global_rows"] = self._global_rows(hidden_states, attention_mask, rotation, **kwargs)
         return super().forward(

@@ -325,6 +325,7 @@ class VaswaniAttention(TokenMixer):
             if 0 in (query.shape[2], key.shape[2]):  # texts without a token
                 context, weights = torch.zeros_like(query).transpose(1, 2), None
             else:
+                check_backward(self.config, query)
                 # It repeats heads itself, after a paged cache has stored them.
                 context, weights = attend(
                     self, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
@@ -448,9 +449,23 @@ def make_self_attention(config: LayersConfig, layer_idx: int, is_causal: bool, g
     if config.positions in POSITION_BIASES and not kind.takes_bias:
         raise ValueError(
             f"positions is {config.positions!r}, a bias of the energies, which the pattern {name!r} does not add; "
-            "write other positions, or the pattern 'full', 'window' without global_tokens, 'block_local' or 'memory'."
+            "write other positions, or the pattern 'full', 'window' without global_tokens, 'block_local', "
+            "'adaptive_span' or, in a decoder, 'memory'."
         )
     return kind(config, layer_idx, "self", is_causal, gain, **options)
+
+
+def check_backward(config: LayersConfig, query: torch.Tensor) -> None:
+    """Check that the attention implementation has a backward pass, if queries have a gradient.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if query.requires_grad and query.device.type == "cpu" and config._attn_implementation == "flex_attention":
+        raise ValueError(
+            "flex_attention of torch has no backward pass on a CPU; load the model with attn_implementation='sdpa', or "
+            "compute without gradients, under torch.no_grad()."
+        )
 
 
 def make_position_bias(config: LayersConfig, is_causal: bool, of_layer: bool = False) -> nn.Module | None:
