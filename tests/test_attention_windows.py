@@ -167,6 +167,8 @@ def test_every_score_and_distribution_sees_the_union_of_both_parts(make: Any) ->
         (lambda: Window(window=64, global_tokens=2), 192),
         (lambda: Strided(stride=64), 192),
         (lambda: Fixed(block=64, last=1), 192),
+        (lambda: BlockLocal(block=64), 128),
+        (lambda: Segments(segment_length=64, memory_length=64), 128),
     ],
 )
 def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch, make: Any, most: int) -> None:
@@ -177,6 +179,36 @@ def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch, mak
     with Largest() as largest:
         make()(attention, query, attention.prepare(key), value, causal=True, need_weights=False)
     assert largest.elements <= length * most  # queries times the keys that each is compared with
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+@pytest.mark.parametrize(
+    ("stack", "pattern", "options"),
+    [
+        ("decoder", "adaptive_span", {"span": 64}),
+        ("decoder", "memory", {"segment_length": 64, "memory_length": 64}),
+        ("decoder", "linear", {}),
+        ("decoder", "performer", {"features": 64}),
+        ("decoder", "gated_linear", {}),
+        ("decoder", "gated_delta", {}),
+        ("decoder", "lsh", {"buckets": 64, "keys": 16, "rounds": 2}),
+        ("encoder", "linformer", {"rank": 64, "max_length": 4096}),
+        ("encoder", "fastformer", {}),
+        ("encoder", "fourier", {}),
+    ],
+)
+def test_no_model_computes_a_matrix_of_all_pairs(stack: str, pattern: str, options: Any, is_padded: bool) -> None:
+    torch.manual_seed(0)
+    fields = {**SMALL, f"{stack}_layers": 1, f"{stack}_pattern": pattern, f"{stack}_pattern_options": options}
+    kind = VaswaniForCausalLM if stack == "decoder" else VaswaniForMaskedLM
+    model = kind(VaswaniConfig(**fields, max_position_embeddings=4096)).eval()
+    ids = torch.randint(3, 23, (1, 4096))
+    mask = torch.ones_like(ids)
+    if is_padded:
+        mask[:, :100] = 0
+    with Largest() as largest, torch.no_grad():
+        model(ids, attention_mask=mask)
+    assert largest.elements <= 4096**2 / 8
 
 
 PATTERNS: dict[str, dict[str, Any]] = {

@@ -49,7 +49,8 @@ CLAIM = Claim(
     "to 64 positions on either side and a global first position; or latents that read all positions instead. A hundred "
     "words are about 570 bytes: half of the reviews fit into 1,024 bytes, and those of more than 400 words have more "
     "than 1,900. The checkpoint is chosen on a tenth of the training reviews. The papers classify documents of "
-    "thousands of subwords with pretrained models.",
+    "thousands of subwords with pretrained models. On the same test reviews, a linear support vector machine on the "
+    "TF-IDF of words and pairs of words has 0.903 (`imdb_tfidf_svm` of the recipe baselines).",
     tuple(VARIANTS),
     measure,
     (
