@@ -85,6 +85,7 @@ def _values(claim: Claim, entries: list[dict[str, Any]]) -> Any:
                 axes.plot(sum(runs) / len(runs), row, "|", color=f"C{row}", markersize=22)
         axes.set(xlabel=name, ylim=(len(claim.variants) - 0.5, -0.5))
         axes.set_yticks(range(len(claim.variants)), claim.variants)
+        axes.locator_params(axis="x", nbins=5)  # long names of variants leave little width for the numbers
         axes.grid(alpha=0.25, axis="x")
     return figure
 

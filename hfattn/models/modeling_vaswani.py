@@ -171,6 +171,19 @@ def is_fused(config: LayersConfig, kind: str, is_causal: bool = False) -> bool:
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
+def check_backward(config: LayersConfig, query: torch.Tensor) -> None:
+    """Check that the attention implementation has a backward pass, if queries have a gradient.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if query.requires_grad and query.device.type == "cpu" and config._attn_implementation == "flex_attention":
+        raise ValueError(
+            "flex_attention of torch has no backward pass on a CPU; load the model with attn_implementation='sdpa', or "
+            "compute without gradients, under torch.no_grad()."
+        )
+
+
 def of_self_attention(cache: Cache) -> Cache:
     """Return the part of a cache that is of self-attention."""
     return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
@@ -453,19 +466,6 @@ def make_self_attention(config: LayersConfig, layer_idx: int, is_causal: bool, g
             "'adaptive_span' or, in a decoder, 'memory'."
         )
     return kind(config, layer_idx, "self", is_causal, gain, **options)
-
-
-def check_backward(config: LayersConfig, query: torch.Tensor) -> None:
-    """Check that the attention implementation has a backward pass, if queries have a gradient.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if query.requires_grad and query.device.type == "cpu" and config._attn_implementation == "flex_attention":
-        raise ValueError(
-            "flex_attention of torch has no backward pass on a CPU; load the model with attn_implementation='sdpa', or "
-            "compute without gradients, under torch.no_grad()."
-        )
 
 
 def make_position_bias(config: LayersConfig, is_causal: bool, of_layer: bool = False) -> nn.Module | None:
