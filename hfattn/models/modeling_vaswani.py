@@ -171,19 +171,6 @@ def is_fused(config: LayersConfig, kind: str, is_causal: bool = False) -> bool:
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
-def check_backward(config: LayersConfig, query: torch.Tensor) -> None:
-    """Check that the attention implementation has a backward pass, if queries have a gradient.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if query.requires_grad and query.device.type == "cpu" and config._attn_implementation == "flex_attention":
-        raise ValueError(
-            "flex_attention of torch has no backward pass on a CPU; load the model with attn_implementation='sdpa', or "
-            "compute without gradients, under torch.no_grad()."
-        )
-
-
 def of_self_attention(cache: Cache) -> Cache:
     """Return the part of a cache that is of self-attention."""
     return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
@@ -329,16 +316,20 @@ class VaswaniAttention(TokenMixer):
         Returns:
             (B, T, h, d), and the weights (B, h, T, S) or None.
         """
-        dropout = self.weight_dropout
-        fused, sdpa = is_fused(self.config, self.kind, self.is_causal), self.config._attn_implementation == "sdpa"
-        unfused = fused and sdpa and is_faster_unfused(query, key, self.training, dropout)
+        dropout, implementation = self.weight_dropout, self.config._attn_implementation
+        fused = is_fused(self.config, self.kind, self.is_causal)
+        unfused = fused and implementation == "sdpa" and is_faster_unfused(query, key, self.training, dropout)
         if fused and not unfused:
-            attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
+            attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, None)
             scaling = self.head_dim**-0.5
             if 0 in (query.shape[2], key.shape[2]):  # texts without a token
                 context, weights = torch.zeros_like(query).transpose(1, 2), None
             else:
-                check_backward(self.config, query)
+                if query.requires_grad and query.device.type == "cpu" and implementation == "flex_attention":
+                    raise ValueError(
+                        "flex_attention of torch has no backward pass on a CPU; load the model with "
+                        "attn_implementation='sdpa', or compute without gradients, under torch.no_grad()."
+                    )
                 # It repeats heads itself, after a paged cache has stored them.
                 context, weights = attend(
                     self, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
@@ -402,9 +393,7 @@ class VaswaniAttention(TokenMixer):
             key = rotate(key, rotation)
         if not is_fused(self.config, self.kind, self.is_causal):
             prepared = torch.cat(self.attention.prepare(key), dim=-1)
-            key = (
-                prepared if prepared.shape[-1] else key
-            )  # a position-based score has no prepared keys, but a cache counts keys
+            key = prepared if prepared.shape[-1] else key  # a score of positions prepares none; a cache counts keys
         if cache is None:
             return key, value
         # A cache has one dtype, but a score may prepare float32 keys in a half-precision model.
@@ -666,10 +655,8 @@ class LayersPreTrainedModel(TiesOfModel, PreTrainedModel):
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            is_vector = module.embedding_dim == width  # a bias has a number of each head
-            init.normal_(
-                module.weight, std=_embedding_gain(self.config) * (1.0 if of_t5 and is_vector else width**-0.5)
-            )
+            std = 1.0 if of_t5 and module.embedding_dim == width else width**-0.5  # a bias has a number of each head
+            init.normal_(module.weight, std=_embedding_gain(self.config) * std)
         elif isinstance(module, Parametric):
             module.initialize_()
         else:
@@ -810,9 +797,8 @@ class VaswaniStack(LayersPreTrainedModel):
                 mask = boolean_mask(hidden_states, attention_mask)
         shared = {} if self.groups is None else {"shared": self.groups()}
         calls = []
-        for layer, mixer, rotation in zip(
-            self.layers, self.mixers, rotations or [None] * len(self.layers), strict=True
-        ):
+        rotations = rotations or [None] * len(self.layers)
+        for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
             layer_mask = attention_mask if mixer.takes_padding_mask else mask
             given = {"rotation": rotation, "bias": self.position_bias, **shared, **kwargs}
             calls.append((layer, (layer_mask,), given))
@@ -856,9 +842,8 @@ class VaswaniTextStack(VaswaniPreTrainedModel, VaswaniStack):
                 check would synchronize with the device, which raises its own error.
         """
         if self.config.positions == "sinusoidal":
-            hidden_states = hidden_states + sinusoidal_positions(
-                positions, self.config.hidden_size, hidden_states.dtype
-            )
+            width = self.config.hidden_size
+            hidden_states = hidden_states + sinusoidal_positions(positions, width, hidden_states.dtype)
         elif self.config.positions == "learned":
             number = self.embed_positions.num_embeddings
             checkable = positions.device.type == "cpu" and not torch.compiler.is_compiling() and positions.numel() > 0
