@@ -19,6 +19,7 @@ from benchmarks.claims import (
     multi30k,
     page,
     recall,
+    sentence_length,
     text_distillation,
     text_to_text,
     transformer_xl,
@@ -80,6 +81,14 @@ def test_each_variant_of_multi30k_is_valid_and_differs_from_the_others() -> None
             recipe.validate(checked)
             configurations.append(repr(checked))
         assert len(set(configurations)) == len(variants)
+
+
+def test_translators_of_long_sentences_differ_in_their_models_alone() -> None:
+    configurations = [sentence_length.configuration(variant, 1, Path("data")) for variant in sentence_length.VARIANTS]
+    assert len({repr(configuration.model) for configuration in configurations}) == 3
+    assert len({repr(replace(configuration, model={})) for configuration in configurations}) == 1
+    for configuration in configurations:
+        assert {"hidden_size": 256, "embedding_size": 128}.items() <= configuration.model.items()
 
 
 @pytest.mark.parametrize(
@@ -388,7 +397,7 @@ def test_the_questions_of_recall_ask_for_what_was_told() -> None:
         assert [told[key] for key in asked] == row[places + 1].tolist()
 
 
-@pytest.mark.parametrize("variant", recall.PATTERNS)
+@pytest.mark.parametrize("variant", recall.VARIANTS)
 def test_a_variant_of_recall_reads_the_pairs_from_any_distance(variant: str) -> None:
     model = recall.make(variant).double().eval()
     ids, places = recall.sequences(4, 64, 2, torch.Generator().manual_seed(0))

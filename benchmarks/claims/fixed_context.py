@@ -72,7 +72,7 @@ CLAIM = Claim(
     f"from 1 to {LONGEST}, "
     f"{STEPS:,} steps of 32, Adam at 0.003; accuracy of a symbol with teacher forcing, on new texts; a "
     f"guess is right in "
-    f"{1 / SYMBOLS:.0%}. This is a generated task; on sentences, `recipes/translation` reports BLEU by source length.",
+    f"{1 / SYMBOLS:.0%}. This is a generated task; the next claim is about sentences.",
     tuple(VARIANTS),
     measure,
     (

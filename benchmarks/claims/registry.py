@@ -25,6 +25,7 @@ from . import (
     parallel,
     random_features,
     recall,
+    sentence_length,
     sparse_patterns,
     sparsity,
     stateful,
@@ -40,6 +41,7 @@ from .claim import Claim
 
 CLAIMS: dict[str, Claim] = {
     "fixed_context": fixed_context.CLAIM,
+    "sentence_length": sentence_length.CLAIM,
     "forgetting": forgetting.CLAIM,
     "cells": cells.CLAIM,
     "direction": direction.CLAIM,
