@@ -106,11 +106,11 @@ CLAIM = Claim(
     f"{STEPS:,} steps of {BATCH}, Adam at {RATE:g}, a linear warm-up of {WARM_UP} steps and a linear decay to zero. "
     "*linear* is linear attention (Katharopoulos et al. 2020), whose state is the sum of the products of keys and "
     "values. *gated_delta* also has a convolution over four tokens, which shows a value its key, and no positions; "
-    "those of the others are rotary, which gated layers do not have. `window`, `memory` and `strided` had at most 0.55 "
-    "right with the first seed and were taken out, because windows and memories do not reach back over most of the "
-    "training sequences. The statements were rewritten then, before *gated_delta* was measured. The variant without "
-    "the convolution, with sinusoidal positions, and its statements were added last; *linear* was not measured with "
-    "one.",
+    "*gated_delta without convolution* has sinusoidal positions, and the other two have rotary ones, which gated "
+    "layers do not use. Linear attention was not measured with a convolution. `window`, `memory` and `strided` had at "
+    "most 0.55 right with the first seed and were taken out, because windows and memories do not reach back over most "
+    "of the training sequences. The statements were rewritten then, before *gated_delta* was measured. The variant "
+    "without the convolution and its statements were added last.",
     tuple(VARIANTS),
     measure,
     (

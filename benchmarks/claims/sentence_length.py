@@ -6,6 +6,7 @@ from typing import Any
 from hfattn.data import Pairs, choose_indices
 from hfattn.evaluation import evaluate_translator
 from hfattn.loading import load_translation_model
+from hfattn.metrics.slices import length_groups
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
 from hfattn.yaml_values import override_words
@@ -21,7 +22,7 @@ EPOCHS = 6
 SHARE = 0.8  # of the BLEU of shorter sentences, which translators with attention keep
 
 FIXED, ADDITIVE, INPUT_FEEDING = "fixed context", "Bahdanau", "Luong, input feeding"
-# The configuration of each variant, and its fields for a decoder of half the width.
+# The configuration of each variant, and the widths that it alone has, halved.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     FIXED: ("spa_eng_sutskever", {"model.encoder_hidden_size": 256}),
     ADDITIVE: (
@@ -39,7 +40,7 @@ RATIO = f"BLEU, {LONG} words and more / up to {LONG - 1}"
 
 
 def fields(variant: str, seed: int, data: Path) -> dict[str, Any]:
-    """Return the fields of a run that its configuration does not have."""
+    """Return the fields of a run that differ from its configuration."""
     return {
         **QUIET,
         "data.dataset": str(data / "spa-eng.txt"),
@@ -70,14 +71,11 @@ def measure(variant: str, seed: int, data: Path) -> Measurement:
     results = train("translation", name, fields(variant, seed, data), out)
     test = configuration(variant, seed, data).data.read_parts(seed)["test"]
     translator = load_translation_model(str(out))
-    short, long = (
-        [pair for pair in test if (len(pair.source.split()) >= LONG) == is_long] for is_long in (False, True)
-    )
-    drawn = [short[i] for i in choose_indices(len(short), NUMBER, 0)]
-    values = {
-        value: evaluate_translator(*translator, Pairs(test.name, pairs), num_beams=1)["bleu"]
-        for value, pairs in ((SHORT_BLEU, drawn), (LONG_BLEU, long))
-    }
+    short, long = (mask.nonzero()[0] for *_, mask in length_groups([pair.source for pair in test], (1, LONG)))
+    values = {}
+    for value, numbers in ((SHORT_BLEU, short[choose_indices(len(short), NUMBER, 0)]), (LONG_BLEU, long)):
+        pairs = Pairs(test.name, [test.items[i] for i in numbers])
+        values[value] = evaluate_translator(*translator, pairs, num_beams=1)["bleu"]
     values[RATIO] = values[LONG_BLEU] / values[SHORT_BLEU]
     return Measurement(values, {}, results["training"]["steps"])
 
